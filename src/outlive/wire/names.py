@@ -1,0 +1,125 @@
+"""Every name that we write on a box, in one place. Who may delete each is in docs/design/on-disk.md."""
+
+import os
+import random
+import re
+import time
+from typing import List, Optional
+
+DIR = ".outlive"
+JOB_NAME = re.compile(r"^[a-z0-9][a-z0-9._-]{0,39}$")
+RUN_ID = re.compile(r"^[a-z0-9][a-z0-9._-]{0,39}-[0-9]{6}-[a-z]{4}$")
+
+
+class BoxFiles:
+    """The names under ``<root>/.outlive``."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.dir = os.path.join(root, DIR)
+        self.box_id = os.path.join(self.dir, "box-id")
+        self.box = os.path.join(self.dir, "box.json")
+        """What `up` recorded: environment of a login shell, interpreter, platform defaults, audit."""
+        self.code = os.path.join(self.dir, "code")
+        self.setup = os.path.join(self.dir, "setup")
+        """One empty file per setup digest that succeeded on this box."""
+        self.data = os.path.join(self.dir, "data")
+        self.runs = os.path.join(self.dir, "runs")
+        self.start_lock = os.path.join(self.dir, "start.lock")
+        self.lease = os.path.join(self.dir, "lease.json")
+        self.lease_journal = os.path.join(self.dir, "lease.jsonl")
+        self.lease_lock = os.path.join(self.dir, "lease.lock")
+
+    def run(self, run: str) -> "RunFiles":
+        return RunFiles(os.path.join(self.runs, run))
+
+    def run_ids(self) -> List[str]:
+        """Return the ids of all runs on this box, oldest first."""
+        try:
+            names = os.listdir(self.runs)
+        except FileNotFoundError:
+            return []
+        return sorted((n for n in names if RUN_ID.match(n)), key=lambda n: (n.rsplit("-", 2)[1], n))
+
+    def snapshot(self, digest: str) -> str:
+        return os.path.join(self.code, digest + ".tar")
+
+
+class RunFiles:
+    """The names in one run's directory."""
+
+    def __init__(self, directory: str) -> None:
+        self.dir = directory
+        self.id = os.path.basename(directory)
+        self.spec = os.path.join(directory, "spec.json")
+        self.journal = os.path.join(directory, "journal.jsonl")
+        self.log = os.path.join(directory, "log")
+        self.metrics = os.path.join(directory, "metrics.jsonl")
+        self.samples = os.path.join(directory, "samples.jsonl")
+        self.inbox = os.path.join(directory, "inbox")
+        self.work = os.path.join(directory, "work")
+        self.attempts = os.path.join(directory, "attempts")
+        self.control = os.path.join(directory, "control")
+        self.leases = os.path.join(directory, "leases")
+        self.secrets = os.path.join(directory, "secrets.json")
+        self.supervisor = os.path.join(directory, "supervisor")
+        self.supervisor_lock = os.path.join(directory, "supervisor.lock")
+        self.supervisor_err = os.path.join(directory, "supervisor.err")
+        self.baseline = os.path.join(directory, "baseline.json")
+        self.roster = os.path.join(directory, "roster.json")
+        self.reserve = os.path.join(directory, "reserve")
+        self.done = os.path.join(directory, "done")
+        self.fence = os.path.join(directory, "fence.json")
+
+    def attempt(self, number: int) -> "AttemptFiles":
+        return AttemptFiles(os.path.join(self.attempts, str(number)))
+
+
+class AttemptFiles:
+    """The names in one attempt's directory."""
+
+    def __init__(self, directory: str) -> None:
+        self.dir = directory
+        self.keeper = os.path.join(directory, "keeper")
+        """``pid start_ticks`` of the keeper."""
+        self.work = os.path.join(directory, "work.json")
+        """Identity of the work's first process, written by the launcher just before it becomes the work."""
+        self.exit_new = os.path.join(directory, "exit.new")
+        self.exit = os.path.join(directory, "exit")
+        self.keeper_err = os.path.join(directory, "keeper.err")
+
+
+def new_run_id(job: str, wall_s: float, rng: Optional[random.Random] = None) -> str:
+    """Return ``<job>-<yymmdd>-<4 letters>``; uniqueness comes from the exclusive mkdir on the box."""
+    rng = rng or random.SystemRandom()
+    letters = "".join(rng.choice("abcdefghijkmnopqrstuvwxyz") for _ in range(4))
+    return "%s-%s-%s" % (job, time.strftime("%y%m%d", time.gmtime(wall_s)), letters)
+
+
+def write_aside(path: str, data: bytes, mode: int = 0o600) -> None:
+    """Publish ``data`` at ``path``: written aside, fsynced, renamed, directory fsynced."""
+    aside = "%s.%d.part" % (path, os.getpid())
+    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+        os.fsync(fd)
+    except OSError:
+        os.close(fd)
+        os.unlink(aside)
+        raise
+    os.close(fd)
+    os.replace(aside, path)
+    sync_directory(os.path.dirname(path))
+
+
+def sync_directory(path: str) -> None:
+    """Make the names in a directory durable, where the file system can."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    except OSError:
+        pass  # some network file systems refuse to fsync a directory; the tier's probe has recorded that
+    finally:
+        os.close(fd)
