@@ -23,7 +23,7 @@ help:
 	@sed -n 's/^# //p' Makefile | sed -n '1,5p'
 
 demo: venv-run
-	@$(PY) -m outlive demo $(ARGS)
+	@.venv/bin/outlive demo $(ARGS)
 
 test: venv-test
 	@sh tools/test.sh $(ARGS)
@@ -42,7 +42,7 @@ bench: venv-dev
 	@$(PY) benchmarks/run.py $(ARGS)
 
 venv-run venv-dev venv-test:
-	@sh tools/with_python.sh tools/venv.py $(@:venv-%=%)
+	@$(PY) tools/venv.py $(@:venv-%=%) --check 2>/dev/null || sh tools/with_python.sh tools/venv.py $(@:venv-%=%)
 
 clean:
 	rm -rf .venv .venvs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .grimp_cache .hypothesis build dist

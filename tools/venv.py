@@ -1,4 +1,5 @@
 """venv.py LEVEL: bring .venv up to date, or do nothing if it is. LEVEL is run, dev or test; each holds the one before.
+With --check it changes nothing and exits 1 if there is something to do: the quick answer, by .venv's own interpreter.
 
 Standard library only, Python 3.11+. A stamp in .venv records what was installed from: the requirements, the pins, the
 interpreter and the place of the checkout (an editable install and its scripts hold absolute paths).
@@ -76,6 +77,8 @@ def main() -> None:
     level = sys.argv[1]
     if current(level):
         return
+    if "--check" in sys.argv:
+        sys.exit(1)
     started = time.monotonic()
     have = stamped()
     moved = have.get("root") not in (None, str(ROOT))
