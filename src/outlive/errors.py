@@ -429,9 +429,16 @@ class HostKeyChanged(PlaceError):
 
 
 class LoginRefused(PlaceError):
-    """The far end answers and refuses every key that we may use."""
+    """The far end answers and refuses every key that we may use.
+
+    ``login_lost``: a connection from before still works, so what is there can be pulled now and only now.
+    """
 
     code = "login-refused"
+    login_lost: bool = False
+
+    def details(self) -> dict[str, object]:
+        return {**super().details(), "login_lost": self.login_lost}
 
 
 class BoxLacks(PlaceError):
