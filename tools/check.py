@@ -32,7 +32,13 @@ def run(name: str) -> tuple[str, int, float, str]:
     started = time.monotonic()
     env = {**os.environ, "PYTHONPATH": "src", "COLUMNS": "120"}
     done = subprocess.run(
-        CHECKS[name], cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        CHECKS[name],
+        cwd=ROOT,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     return name, done.returncode, time.monotonic() - started, done.stdout
 

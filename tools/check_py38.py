@@ -14,7 +14,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("wire", "probes", "artifacts", "diagnose", "checkpoints", "onbox")
 
-LATER_METHODS = {"removeprefix": "3.9", "removesuffix": "3.9", "is_relative_to": "3.9", "readlink": "3.9", "bit_count": "3.10"}
+LATER_METHODS = {
+    "removeprefix": "3.9",
+    "removesuffix": "3.9",
+    "is_relative_to": "3.9",
+    "readlink": "3.9",
+    "bit_count": "3.10",
+}
 LATER_NAMES = {
     ("functools", "cache"): "3.9",
     ("itertools", "pairwise"): "3.10",
@@ -62,7 +68,9 @@ def problems(source: str) -> Iterator[tuple[int, str]]:
         yield bad.lineno or 0, f"syntax newer than 3.8: {bad.msg}"
         return
     lazy = any(
-        isinstance(node, ast.ImportFrom) and node.module == "__future__" and any(a.name == "annotations" for a in node.names)
+        isinstance(node, ast.ImportFrom)
+        and node.module == "__future__"
+        and any(a.name == "annotations" for a in node.names)
         for node in tree.body
     )
     notes = set(annotations(tree)) if lazy else set()

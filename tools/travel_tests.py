@@ -55,7 +55,9 @@ def answers(python: Path | str, version: str) -> str | None:
 def find(version: str) -> Path | None:
     """Return an interpreter of the version, or None."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    found = sorted(pyenv.glob(f"{version}.*/bin/python"), key=lambda p: [int(n) for n in re.findall(r"\d+", p.parts[-3])])
+    found = sorted(
+        pyenv.glob(f"{version}.*/bin/python"), key=lambda p: [int(n) for n in re.findall(r"\d+", p.parts[-3])]
+    )
     on_path = shutil.which(f"python{version}")
     if on_path:
         found.insert(0, Path(on_path))
@@ -105,7 +107,9 @@ def run(version: str, python: Path, more: list[str]) -> Result:
             timeout=LIMIT_S,
         )
     except subprocess.CalledProcessError as bad:
-        return Result(version, False, "no environment", time.monotonic() - started, (bad.stdout or "") + (bad.stderr or ""))
+        return Result(
+            version, False, "no environment", time.monotonic() - started, (bad.stdout or "") + (bad.stderr or "")
+        )
     except subprocess.TimeoutExpired as late:
         text = late.stdout.decode("utf-8", "replace") if isinstance(late.stdout, bytes) else (late.stdout or "")
         return Result(version, False, f"not done after {LIMIT_S} s", time.monotonic() - started, text)

@@ -69,7 +69,9 @@ def pip(*words: str) -> None:
     done = subprocess.run(argv, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
         sys.stderr.write(done.stdout + done.stderr)
-        sys.exit("could not install; the checkout is unchanged, `make` again repeats it. A proxy or mirror: see `pip config`.")
+        sys.exit(
+            "could not install; the checkout is unchanged, `make` again repeats it. A proxy or mirror: see `pip config`."
+        )
 
 
 def main() -> None:

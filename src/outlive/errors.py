@@ -233,9 +233,7 @@ class UnknownName(UsageError):
         self.candidates: list[str] = list(candidates)
 
     @classmethod
-    def of(
-        cls, kind: str, name: str, candidates: Iterable[str], *, next: Iterable[Sequence[str]] = ()
-    ) -> UnknownName:
+    def of(cls, kind: str, name: str, candidates: Iterable[str], *, next: Iterable[Sequence[str]] = ()) -> UnknownName:
         """Return the error for a ``kind`` (box, run, platform) that is not among ``candidates``."""
         known = sorted(candidates)
         near = nearest(name, known)
