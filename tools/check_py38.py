@@ -73,7 +73,7 @@ def problems(source: str) -> Iterator[tuple[int, str]]:
         and any(a.name == "annotations" for a in node.names)
         for node in tree.body
     )
-    notes = set(annotations(tree)) if lazy else set()
+    notes = set(in_annotations(tree)) if lazy else set()
     for node in ast.walk(tree):
         if node in notes:
             continue
@@ -103,7 +103,7 @@ def problems(source: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, "parenthesised with is new in 3.9"
 
 
-def annotations(tree: ast.AST) -> Iterator[ast.AST]:
+def in_annotations(tree: ast.AST) -> Iterator[ast.AST]:
     """Yield every node inside an annotation; with the __future__ import they are never evaluated."""
     for node in ast.walk(tree):
         found: list[ast.AST | None] = []

@@ -39,8 +39,8 @@ def exit_codes() -> str:
     lines.append("## Errors\n")
     lines.append(
         "With `--json` an error is one object: `schema` is `" + errors.SCHEMA + "`, `error` the slug below, `what` the"
-        "\nsentence, `why` a list of reasons, `safe` what is safe right now, `next` a list of commands, each a list of words."
-        "\nSlugs and codes are stable; sentences are not.\n"
+        "\nsentence, `why` a list of reasons, `safe` what is safe right now, `next` a list of commands, each a list"
+        "\nof words. Slugs and codes are stable; sentences are not.\n"
     )
     lines.append("| code | slug | class | when |\n|---:|---|---|---|")
     for cls in errors.all_errors()[1:]:

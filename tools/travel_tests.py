@@ -1,4 +1,4 @@
-"""travel_tests.py [--require-all] [PYTEST ARG...]: the tests of the travelling packages on every Python 3.8 to 3.13 found.
+"""travel_tests.py [--require-all] [PYTEST ARG...]: the travelling packages' tests on each Python 3.8 to 3.13.
 
 Interpreters are looked for on PATH and under $PYENV_ROOT/versions or ~/.pyenv/versions. Each gets a bare environment
 .venvs/<version> with pytest and nothing else, so that a forgotten third-party import fails here and not on a box.

@@ -70,7 +70,7 @@ def pip(*words: str) -> None:
     if done.returncode:
         sys.stderr.write(done.stdout + done.stderr)
         sys.exit(
-            "could not install; the checkout is unchanged, `make` again repeats it. A proxy or mirror: see `pip config`."
+            "could not install; nothing of yours was changed, `make` again repeats it. Proxy or mirror: `pip config`."
         )
 
 
