@@ -247,7 +247,9 @@ box_start() {
   child=$(tr -d ' ' <"/proc/$(cut -d' ' -f1 "$dir/pid")/task/$(cut -d' ' -f1 "$dir/pid")/children")
   [ -n "$child" ] || die "box $name has no pid 1"
   echo "$child" >"$dir/pid1"
-  echo "[$address]:$port $(cut -d' ' -f1,2 "$dir/host_key.pub")" >"$dir/known_hosts"
+  local host="[$address]:$port"
+  [ "$port" != 22 ] || host=$address # ssh looks the usual port up without it
+  echo "$host $(cut -d' ' -f1,2 "$dir/host_key.pub")" >"$dir/known_hosts"
   write_ssh_config
 }
 
