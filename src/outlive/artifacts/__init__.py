@@ -1,0 +1,1 @@
+"""What a run leaves behind: digests, manifests, and checks that a file is whole without any framework."""

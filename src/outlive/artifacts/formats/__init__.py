@@ -1,0 +1,1 @@
+"""One module per family of containers. Each offers ``inspect_*(source, layout)`` and executes nothing it reads."""
