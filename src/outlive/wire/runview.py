@@ -25,6 +25,8 @@ class Attempt:
         self.first_step: Optional[int] = None
         self.last_step: Optional[int] = None
         self.oom_kill_start: Optional[int] = None
+        self.log_from = 0
+        """Size of the log when the attempt began."""
 
 
 class RunView:
@@ -101,6 +103,7 @@ class RunView:
         attempt = Attempt(r["attempt"], r["stage"], r["uuid"], r["b"], r["machine"])
         attempt.started_w = r["w"]
         attempt.oom_kill_start = r.get("oom_kill")
+        attempt.log_from = int(r.get("log_from", 0))
         self.attempts.append(attempt)
         self.machine = r["machine"]
 

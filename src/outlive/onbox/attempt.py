@@ -1,0 +1,158 @@
+"""One attempt: starting it under a keeper, telling whether it lives, ending it."""
+
+import json
+import os
+import pkgutil
+import signal
+import subprocess
+import sys
+import uuid
+from typing import Any, Dict, List, Optional
+
+from outlive.onbox.context import Context, read_json
+from outlive.probes.cgroup import cgroup
+from outlive.probes.process import is_alive, members, start_ticks
+from outlive.wire.names import write_aside
+
+
+def keeper_script() -> str:
+    """Return the keeper's text; it is passed to ``sh -c`` so that no file of it can be lost."""
+    raw = pkgutil.get_data("outlive.onbox", "keeper.sh")
+    assert raw is not None
+    return raw.decode("ascii")
+
+
+def start_keeper(context: Context, mode: str, number: int) -> int:
+    """Start a keeper (``work`` or ``guard``) in its own session and return its pid."""
+    files = context.run.attempt(number)
+    keeper = subprocess.Popen(
+        ["sh", "-c", keeper_script(), "outlive-keeper", mode, context.run.dir, str(number), sys.executable, _pyz()],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        cwd="/",
+    )
+    assert keeper.stdin is not None
+    payload = json.dumps(context.payload, ensure_ascii=True)
+    try:
+        keeper.stdin.write(payload.encode("ascii") + b"\n")
+        keeper.stdin.close()
+    except BrokenPipeError:
+        pass  # it died at once; the life loop sees that no keeper is there
+    keeper.returncode = 0  # reaped by our SIGCHLD loop, not by Popen
+    write_aside(files.keeper, ("%d %s\n" % (keeper.pid, start_ticks(keeper.pid) or 0)).encode("ascii"))
+    return keeper.pid
+
+
+def _pyz() -> str:
+    return os.path.abspath(sys.argv[0])
+
+
+def start_attempt(context: Context, stage: str, stages: List[Dict[str, Any]]) -> int:
+    """Record and start the next attempt. Returns its number.
+
+    The record is in the journal before anything is started: after a crash between the two, the
+    attempt is seen as never started and counts as ended.
+    """
+    run = context.run
+    last = context.view.attempt
+    base = int((context.spec.get("lineage") or {}).get("attempt", 0))
+    number = (last.number if last is not None else base) + 1
+    files = run.attempt(number)
+    os.makedirs(files.dir, exist_ok=True)
+    os.makedirs(run.control, exist_ok=True)
+    record = {"attempt": number, "stage": stage, "uuid": uuid.uuid4().hex, "stages": stages}
+    write_aside(os.path.join(files.dir, "attempt.json"), json.dumps(record).encode("utf-8"))
+    with open(files.exit_new, "wb") as handle:
+        handle.write(b" " * 256)
+        handle.flush()
+        os.fsync(handle.fileno())
+    context.record(
+        "attempt", attempt=number, stage=stage, uuid=record["uuid"], machine=context.machine, oom_kill=cgroup().oom_kill,
+        log_from=_size(run.log),
+    )
+    start_keeper(context, "work", number)
+    return number
+
+
+def _size(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except FileNotFoundError:
+        return 0
+
+
+def exit_record(context: Context, number: int) -> Optional[Dict[str, Any]]:
+    """Return ``{"status", "by", "uptime_s"}`` of an ended attempt, or None while there is none."""
+    return read_json(context.run.attempt(number).exit)
+
+
+def work_identity(context: Context, number: int) -> Optional[Dict[str, Any]]:
+    """Return the recorded identity of the work's first process, or None before it was written."""
+    return read_json(context.run.attempt(number).work)
+
+
+def work_alive(context: Context, number: int) -> Optional[bool]:
+    """Return whether the work's first process lives; None before the launcher has written it.
+
+    On another machine identity (reboot, another container) it is dead, whatever the pid says.
+    """
+    identity = work_identity(context, number)
+    if identity is None:
+        return None
+    if identity["machine"] != context.machine:
+        return False
+    return is_alive(identity["pid"], identity["start_ticks"])
+
+
+def keeper_alive(context: Context, number: int) -> bool:
+    """Return whether the keeper recorded for the attempt lives."""
+    try:
+        with open(context.run.attempt(number).keeper) as handle:
+            pid, ticks = handle.read().split()
+    except (FileNotFoundError, ValueError):
+        return False
+    return is_alive(int(pid), int(ticks))
+
+
+def attempt_members(context: Context, number: int, attempt_uuid: str) -> List[int]:
+    """Return the living processes of the attempt: recorded tree and bearers of its uuid."""
+    identity = work_identity(context, number)
+    root = None
+    if identity is not None and identity["machine"] == context.machine and is_alive(identity["pid"], identity["start_ticks"]):
+        root = identity["pid"]
+    return members(attempt_uuid, root)
+
+
+def signal_members(pids: List[int], number: int) -> int:
+    """Send a signal to each pid. Returns how many got it."""
+    sent = 0
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+            sent += 1
+        except (ProcessLookupError, PermissionError):
+            continue
+    return sent
+
+
+def catches(pid: int, number: int) -> Optional[bool]:
+    """Return whether a process has its own handler for a signal; None where /proc cannot say."""
+    try:
+        with open("/proc/%d/status" % pid) as handle:
+            for line in handle:
+                if line.startswith("SigCgt:"):
+                    return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    except OSError:
+        return None
+    return None
+
+
+def signal_number(name: str) -> int:
+    """Return the number of ``USR1``, ``SIGUSR1`` and the like. Raises ValueError."""
+    full = name if name.startswith("SIG") else "SIG" + name
+    number = getattr(signal, full, None)
+    if number is None:
+        raise ValueError("no signal is called %r" % name)
+    return int(number)

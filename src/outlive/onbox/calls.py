@@ -1,0 +1,257 @@
+"""The verbs that a client calls on a box. Each reads one request, answers in frames, and is repeatable."""
+
+import json
+import os
+import shutil
+import sys
+import uuid
+from typing import IO, Any, Callable, Dict, List
+
+from outlive.onbox import code, inbox, poll, scan, start, trees
+from outlive.onbox.start import Refused
+from outlive.onbox.status import machine_of, status
+from outlive.wire import WIRE_MAJOR, WIRE_MINOR
+from outlive.wire.clock import boot_s, wall_s
+from outlive.wire.frames import Torn, write_end, write_frame, write_mark
+from outlive.wire.names import BoxFiles, write_aside
+
+Call = Callable[[BoxFiles, Dict[str, Any], IO[bytes], IO[bytes]], None]
+
+
+def _answer(out: IO[bytes], data: Dict[str, Any]) -> None:
+    write_frame(out, {"t": "answer"}, json.dumps(data, ensure_ascii=True).encode("ascii"))
+
+
+def hello(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+    """Make the box directory and its id on first contact; say who and what answers."""
+    os.makedirs(box.dir, mode=0o700, exist_ok=True)
+    if not os.path.exists(box.box_id):
+        try:
+            fd = os.open(box.box_id + ".new", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            os.unlink(box.box_id + ".new")  # another first contact died half-way
+            fd = os.open(box.box_id + ".new", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        os.write(fd, uuid.uuid4().hex.encode("ascii") + b"\n")
+        os.fsync(fd)
+        os.close(fd)
+        try:
+            os.link(box.box_id + ".new", box.box_id)
+        except OSError:
+            if not os.path.exists(box.box_id):  # no hard links here; the rename is not exclusive, but the id is only made once per root
+                os.rename(box.box_id + ".new", box.box_id)
+        if os.path.exists(box.box_id + ".new"):
+            os.unlink(box.box_id + ".new")
+    with open(box.box_id) as text:
+        box_id = text.read().strip()
+    known = start.job_runs(box)
+    _answer(out, {
+        "box_id": box_id, "machine": machine_of(box), "python": sys.version.split()[0], "executable": sys.executable,
+        "wire": [WIRE_MAJOR, WIRE_MINOR], "boot_s": boot_s(), "wall_s": wall_s(), "uid": os.getuid(),
+        "home": os.path.expanduser("~"), "host": os.uname().nodename, "root": box.root, "runs": [r["run"] for r in known],
+        "recorded": os.path.exists(box.box),
+    })
+
+
+def audit(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+    """Probe the box. Nothing is changed but probe files that are removed again."""
+    from outlive.probes.audit import audit as probe
+
+    _answer(out, probe(request.get("roots") or [box.root], float(request.get("budget_s", 25.0)), request.get("hints") or []))
+
+
+def record_box(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+    """Write ``box.json``: what every attempt's environment is made from. Values given win over recorded ones."""
+    try:
+        with open(box.box, "rb") as handle:
+            data = json.loads(handle.read().decode("utf-8"))
+    except (FileNotFoundError, ValueError):
+        data = {"up_wall_s": wall_s()}
+    data.update(request["box"])
+    write_aside(box.box, json.dumps(data).encode("utf-8"))
+    _answer(out, {"up_wall_s": data["up_wall_s"]})
+
+
+def code_have(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+    _answer(out, code.have(box, request["files"]))
+
+
+def code_put(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+    try:
+        _answer(out, code.put(box, request["files"], request["need"], int(request["from"]), source))
+    except code.BadSnapshot as error:
+        raise Refused("bad_snapshot", str(error))
+
+
+def run_start(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+    _answer(out, start.start(box, request))
+
+
+def run_wake(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+    woken = start.wake(box, request["run"], request.get("payload") or {})
+    _answer(out, {"woken": woken, "status": status(box, box.run(request["run"]))})
+
+
+def run_ask(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+    """Put a request into the run's inbox and wait a bounded time for the answer in its journal."""
+    import time
+
+    from outlive.wire.journal import read_all
+
+    run = box.run(request["run"])
+    if not os.path.exists(run.spec):
+        raise Refused("no_run", "no run %s on this box" % request["run"])
+    ask = dict(request["ask"])
+    if ask.get("kind") not in inbox.KINDS:
+        raise Refused("bad_ask", "no request is called %r" % ask.get("kind"))
+    inbox.put(run.inbox, ask, int(boot_s() * 1000))
+    now = status(box, run)
+    if now["ended"] or not now["supervised"]:
+        start.wake(box, run.id, request.get("payload") or {})
+    until = time.monotonic() + float(request.get("wait_s", 5.0))
+    while True:
+        answers = [r for r in read_all(run.journal) if r["k"] == "answered" and r["id"] == ask["id"]]
+        if answers or time.monotonic() > until:
+            break
+        time.sleep(0.1)
+    _answer(out, {"answer": answers[-1] if answers else None, "status": status(box, run)})
+
+
+def run_manifest(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+    """The roster with its proofs: frozen when the run has ended, else as it stands, plus checkpoints and drift."""
+    from outlive.wire.journal import read_all
+    from outlive.wire.runview import RunView
+
+    run = box.run(request["run"])
+    if not os.path.exists(run.spec):
+        raise Refused("no_run", "no run %s on this box" % request["run"])
+    view = RunView().add_all(read_all(run.journal))
+    try:
+        with open(run.roster, "rb") as handle:
+            manifest = json.loads(handle.read().decode("utf-8"))
+    except (FileNotFoundError, ValueError):
+        manifest = None
+    with open(run.spec) as text:
+        spec = json.load(text)
+    changed: List[str] = []
+    for entry in (manifest or {}).get("entries", []):
+        if entry.get("link"):
+            continue
+        try:
+            info = os.stat(os.path.join(run.work, entry["path"]))
+        except OSError:
+            changed.append(entry["path"])
+            continue
+        if (info.st_size, info.st_mtime_ns) != (entry["bytes"], entry["mtime_ns"]):
+            changed.append(entry["path"])
+    _answer(out, {
+        "manifest": manifest, "changed": changed, "proofs": view.proofs, "copies": view.copies,
+        "checkpoints": list(view.checkpoints.values()), "tombstones": view.tombstones,
+        "drift": code.drift(box, spec.get("snapshot"), run.work), "work": run.work, "spec": spec,
+        "status": status(box, run),
+    })
+
+
+def do_poll(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+    poll.poll(box, request, out)
+
+
+def tree_list(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+    _answer(out, trees.listing(request))
+
+
+def tree_have(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+    _answer(out, trees.have(request))
+
+
+def tree_put(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+    _answer(out, trees.put(request, source))
+
+
+def tree_get(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+    if request.get("run") and request.get("lease"):
+        trees.lease(box.run(request["run"]), machine_of(box), request["lease"], [f["path"] for f in request["files"]], 600.0)
+    trees.get(request, out)
+    if request.get("run") and request.get("lease"):
+        trees.release(box.run(request["run"]), request["lease"])
+
+
+def gate_scan(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+    _answer(out, scan.gate_scan(box, request))
+
+
+def fence(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+    """Tell a run that it moved: whoever wakes up here later stops."""
+    run = box.run(request["run"])
+    if not os.path.exists(run.spec):
+        raise Refused("no_run", "no run %s on this box" % request["run"])
+    write_aside(run.fence, json.dumps(request["by"]).encode("utf-8"))
+    now = status(box, run)
+    if not now["ended"] and not now["supervised"]:
+        start.wake(box, run.id, {})
+    _answer(out, {"status": status(box, run)})
+
+
+def purge(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+    """Delete our directory on this box, or the named runs. The gate has spoken before; this refuses only live runs.
+
+    Answers with every path that was removed.
+    """
+    wanted = request.get("runs")
+    live = [s["run"] for s in start.job_runs(box) if (wanted is None or s["run"] in wanted) and (s["work_alive"] or not s["ended"])]
+    if live:
+        raise Refused("run_alive", "not deleted: %s not ended" % ", ".join(live), runs=live)
+    with open(box.box_id) as text:
+        if text.read().strip() != request["box_id"]:
+            raise Refused("other_box", "this is not the box that was asked for")
+    targets = [box.run(r).dir for r in wanted] if wanted is not None else [box.dir]
+    removed = []
+    for target in targets:
+        if os.path.isdir(target):
+            shutil.rmtree(target)
+            removed.append(target)
+    _answer(out, {"removed": removed})
+
+
+CALLS: Dict[str, Call] = {
+    "audit": audit,
+    "code_have": code_have,
+    "code_put": code_put,
+    "fence": fence,
+    "gate_scan": gate_scan,
+    "hello": hello,
+    "poll": do_poll,
+    "purge": purge,
+    "record_box": record_box,
+    "run_ask": run_ask,
+    "run_manifest": run_manifest,
+    "run_start": run_start,
+    "run_wake": run_wake,
+    "tree_get": tree_get,
+    "tree_have": tree_have,
+    "tree_list": tree_list,
+    "tree_put": tree_put,
+}
+
+
+def serve(source: IO[bytes], out: IO[bytes]) -> int:
+    """Read one request line ``{"call", "root", "nonce", ...}`` and answer it."""
+    request = json.loads(source.readline().decode("utf-8"))
+    write_mark(out, request["nonce"])
+    out.flush()
+    box = BoxFiles(trees.expand(request["root"]))
+    call = CALLS.get(request["call"])
+    try:
+        if call is None:
+            raise Refused("no_call", "this box does not know %r; it speaks wire %d.%d" % (request["call"], WIRE_MAJOR, WIRE_MINOR))
+        call(box, request, source, out)
+    except Refused as error:
+        write_frame(out, {"t": "refused", "code": error.code, "text": str(error), "facts": error.facts})
+    except Torn as error:
+        write_frame(out, {"t": "refused", "code": "torn", "text": str(error), "facts": {}})
+    except OSError as error:
+        write_frame(out, {
+            "t": "refused", "code": "os", "text": "%s: %s" % (error.filename or request["call"], error.strerror),
+            "facts": {"errno": error.errno},
+        })
+    write_end(out)
+    return 0

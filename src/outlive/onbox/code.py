@@ -1,0 +1,221 @@
+"""Snapshots on the box: one archive per digest, built from older ones plus what was sent.
+
+A snapshot's digest is over its manifest (paths, modes, digests of contents), so it does not depend on
+how an archive is written. The manifest is the archive's first member.
+"""
+
+import hashlib
+import io
+import json
+import os
+import tarfile
+from typing import IO, Any, Dict, Iterator, List, Optional, Tuple
+
+from outlive.wire.frames import read_frames
+from outlive.wire.names import BoxFiles, sync_directory
+
+MANIFEST = ".outlive-manifest.json"
+
+
+class BadSnapshot(Exception):
+    """What was sent does not have the digest it was announced with."""
+
+
+def manifest_digest(files: List[Dict[str, Any]]) -> str:
+    """Return the digest of a snapshot: over its sorted list of ``{"path", "mode", "sha256", "bytes", "link"}``."""
+    lines = [
+        json.dumps([f["path"], f["mode"], f.get("sha256", ""), f.get("link", "")], separators=(",", ":"), ensure_ascii=True)
+        for f in sorted(files, key=lambda f: f["path"])
+    ]
+    return hashlib.sha256("\n".join(lines).encode("ascii")).hexdigest()
+
+
+def have(box: BoxFiles, files: List[Dict[str, Any]]) -> Dict[str, Any]:
+    """Return ``{"have": bool, "need": [sha256 in order], "staged": bytes already received}``."""
+    digest = manifest_digest(files)
+    if os.path.exists(box.snapshot(digest)):
+        return {"have": True, "digest": digest, "need": [], "staged": 0}
+    known = _known(box)
+    need: List[str] = []
+    for item in sorted(files, key=lambda f: f["path"]):
+        sha256 = item.get("sha256")
+        if sha256 and sha256 not in known and sha256 not in need:
+            need.append(sha256)
+    return {"have": False, "digest": digest, "need": need, "staged": _staged(box, digest, need)}
+
+
+def _part(box: BoxFiles, digest: str, need: List[str]) -> str:
+    # the order of needs is part of the name: a part file that was made for other needs is not continued
+    return os.path.join(box.code, "%s-%s.part" % (digest, hashlib.sha256("".join(need).encode()).hexdigest()[:12]))
+
+
+def _staged(box: BoxFiles, digest: str, need: List[str]) -> int:
+    try:
+        return os.path.getsize(_part(box, digest, need))
+    except FileNotFoundError:
+        return 0
+
+
+def _archives(box: BoxFiles) -> List[str]:
+    try:
+        names = [os.path.join(box.code, n) for n in os.listdir(box.code) if n.endswith(".tar")]
+    except FileNotFoundError:
+        return []
+    return sorted(names, key=os.path.getmtime, reverse=True)[:3]
+
+
+def _manifest(archive: str) -> List[Dict[str, Any]]:
+    with tarfile.open(archive, "r:") as tar:
+        member = tar.next()
+        if member is None or member.name != MANIFEST:
+            return []
+        handle = tar.extractfile(member)
+        files: List[Dict[str, Any]] = json.loads(handle.read().decode("utf-8")) if handle else []
+        return files
+
+
+def _known(box: BoxFiles) -> Dict[str, Tuple[str, str]]:
+    """Return sha256 -> (archive, path in it) for the newest archives."""
+    known: Dict[str, Tuple[str, str]] = {}
+    for archive in _archives(box):
+        try:
+            for item in _manifest(archive):
+                if item.get("sha256"):
+                    known.setdefault(item["sha256"], (archive, item["path"]))
+        except (tarfile.TarError, ValueError, OSError):
+            continue  # a broken old archive only costs sending more
+    return known
+
+
+def put(box: BoxFiles, files: List[Dict[str, Any]], need: List[str], start: int, source: IO[bytes]) -> Dict[str, Any]:
+    """Receive the bytes of the needed contents, in order, from ``start`` on, and build the archive.
+
+    What arrived before a cut stays for the next try. Raises BadSnapshot when contents differ from
+    what was announced; the received bytes are then dropped.
+    """
+    digest = manifest_digest(files)
+    os.makedirs(box.code, exist_ok=True)
+    part = _part(box, digest, need)
+    with open(part, "ab") as handle:
+        if handle.tell() != start:
+            raise BadSnapshot("the part file holds %d bytes, not %d; ask again" % (handle.tell(), start))
+        for header, payload in read_frames(source):
+            if header.get("t") == "data":
+                handle.write(payload)
+        handle.flush()
+        os.fsync(handle.fileno())
+    try:
+        _build(box, digest, files, need, part)
+    except BadSnapshot:
+        os.unlink(part)
+        raise
+    os.unlink(part)
+    return {"digest": digest, "bytes": os.path.getsize(box.snapshot(digest))}
+
+
+def _build(box: BoxFiles, digest: str, files: List[Dict[str, Any]], need: List[str], part: str) -> None:
+    sizes = {f["sha256"]: int(f["bytes"]) for f in files if f.get("sha256")}
+    offsets: Dict[str, int] = {}
+    at = 0
+    for sha256 in need:
+        offsets[sha256] = at
+        at += sizes[sha256]
+    if os.path.getsize(part) != at:
+        raise BadSnapshot("%d bytes arrived, %d were announced" % (os.path.getsize(part), at))
+    known = _known(box)
+    aside = box.snapshot(digest) + ".%d.part" % os.getpid()
+    opened: Dict[str, tarfile.TarFile] = {}
+    try:
+        with open(part, "rb") as sent, tarfile.open(aside, "w:", format=tarfile.PAX_FORMAT) as tar:
+            _add(tar, MANIFEST, 0o644, json.dumps(files, ensure_ascii=True).encode("ascii"))
+            for item in sorted(files, key=lambda f: f["path"]):
+                if item.get("link"):
+                    info = tarfile.TarInfo(item["path"])
+                    info.type, info.linkname, info.mode = tarfile.SYMTYPE, item["link"], 0o777
+                    tar.addfile(info)
+                    continue
+                sha256 = item["sha256"]
+                if sha256 in offsets:
+                    sent.seek(offsets[sha256])
+                    data = sent.read(int(item["bytes"]))
+                else:
+                    archive, path = known[sha256]
+                    if archive not in opened:
+                        opened[archive] = tarfile.open(archive, "r:")
+                    handle = opened[archive].extractfile(path)
+                    data = handle.read() if handle is not None else b""
+                if hashlib.sha256(data).hexdigest() != sha256:
+                    raise BadSnapshot("%s arrived with another content than announced" % item["path"])
+                _add(tar, item["path"], int(item["mode"]), data)
+        fd = os.open(aside, os.O_RDONLY)
+        os.fsync(fd)
+        os.close(fd)
+        os.replace(aside, box.snapshot(digest))
+        sync_directory(box.code)
+    except (OSError, BadSnapshot, KeyError):
+        if os.path.exists(aside):
+            os.unlink(aside)
+        raise
+    finally:
+        for tar in opened.values():
+            tar.close()
+
+
+def _add(tar: tarfile.TarFile, name: str, mode: int, data: bytes) -> None:
+    info = tarfile.TarInfo(name)
+    info.size, info.mode = len(data), mode
+    tar.addfile(info, io.BytesIO(data))
+
+
+def extract(box: BoxFiles, digest: str, work: str) -> int:
+    """Write a snapshot's files into a work directory. Returns how many. Names that leave it are refused."""
+    count = 0
+    with tarfile.open(box.snapshot(digest), "r:") as tar:
+        for member, name in _members(tar):
+            target = os.path.join(work, name)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            if member.issym():
+                os.symlink(member.linkname, target)
+            else:
+                handle = tar.extractfile(member)
+                assert handle is not None
+                fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, member.mode & 0o777)
+                with os.fdopen(fd, "wb") as out:
+                    out.write(handle.read())
+                os.chmod(target, member.mode & 0o777)
+            count += 1
+    return count
+
+
+def _members(tar: tarfile.TarFile) -> Iterator[Tuple[tarfile.TarInfo, str]]:
+    for member in tar:
+        name = member.name
+        if name == MANIFEST:
+            continue
+        if name.startswith("/") or ".." in name.split("/"):
+            raise BadSnapshot("a snapshot's name leaves the work directory: %r" % name)
+        if member.issym() or member.isreg():
+            yield member, name
+
+
+def drift(box: BoxFiles, digest: Optional[str], work: str) -> List[str]:
+    """Return the snapshot's files that were changed or removed in the work directory since."""
+    if not digest or not os.path.exists(box.snapshot(digest)):
+        return []
+    changed = []
+    for item in _manifest(box.snapshot(digest)):
+        path = os.path.join(work, item["path"])
+        if item.get("link"):
+            if not os.path.islink(path) or os.readlink(path) != item["link"]:
+                changed.append(item["path"])
+            continue
+        try:
+            if os.path.getsize(path) != int(item["bytes"]):
+                changed.append(item["path"])
+                continue
+            with open(path, "rb") as handle:
+                if hashlib.sha256(handle.read()).hexdigest() != item["sha256"]:
+                    changed.append(item["path"])
+        except OSError:
+            changed.append(item["path"])
+    return changed

@@ -1,0 +1,237 @@
+"""Checkpoints of a run: seeing them committed, proving them early, and pruning them with care.
+
+This supervisor is the only pruner of its checkpoint directory.
+"""
+
+import os
+import re
+import shutil
+from typing import Any, Dict, List, Optional, Set, Tuple
+
+from outlive.onbox.children import Crew
+from outlive.onbox.context import Context, read_json
+from outlive.wire.clock import boot_s
+
+TEMPORARY = re.compile(r"(^\.)|(\.(tmp|temp|part|partial|new|lock|incomplete)([-.~].*)?$)|(~$)|(^tmp)", re.I)
+STEP = re.compile(r"(\d{1,12})(?!.*\d)")
+BEST = re.compile(r"best", re.I)
+TENSORS_UP_TO_BYTES = 1 << 30
+"""Above this size values are scanned once at the end instead of at every save."""
+
+
+class Keep:
+    """Watches ``artifacts.checkpoints``. ``tick`` is cheap; digests run in a child."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.crew = Crew(1)
+        self.next_b = 0.0
+        self.seen: Dict[str, Tuple[int, int, int]] = {}
+        self.proved: Dict[str, Tuple[int, int, int]] = {}
+        self.advanced_b: Optional[float] = None
+        self.newest_metric: Dict[str, Any] = {}
+
+    @property
+    def directory(self) -> str:
+        declared: str = self.context.spec["artifacts"]["checkpoints"]
+        return os.path.join(self.context.run.work, declared) if declared else ""
+
+    def tick(self) -> None:
+        self.crew.tick()
+        if not self.directory or boot_s() < self.next_b:
+            return
+        self.next_b = boot_s() + float(self.context.limits["scan_s"])
+        self.scan()
+        self.prune()
+
+    def scan(self) -> None:
+        """Look at each child of the directory; what stood still since the last look is proved."""
+        try:
+            names = sorted(os.listdir(self.directory))
+        except OSError:
+            return
+        present: Set[str] = set()
+        for name in names:
+            if TEMPORARY.search(name):
+                continue
+            path = os.path.relpath(os.path.join(self.directory, name), self.context.run.work)
+            signature = _signature(os.path.join(self.directory, name))
+            if signature is None or signature[0] == 0:
+                continue
+            present.add(path)
+            if self.seen.get(path) != signature:
+                self.seen[path] = signature
+                self.advanced_b = boot_s()
+            elif self.proved.get(path) != signature and not self._known(path, signature):
+                self._prove(path, signature)
+        for path in set(self.context.view.checkpoints) - present:
+            # the work's own retention, or somebody's hand
+            self.context.record("checkpoint_gone", path=path)
+            self.seen.pop(path, None)
+            self.proved.pop(path, None)
+
+    def _known(self, path: str, signature: Tuple[int, int, int]) -> bool:
+        for table in (self.context.view.checkpoints, self.context.view.bad_checkpoints):
+            record = table.get(path)
+            if record is not None and tuple(record.get("signature", ())) == signature:
+                self.proved[path] = signature
+                return True
+        return False
+
+    def _prove(self, path: str, signature: Tuple[int, int, int]) -> None:
+        level = "tensors" if signature[1] <= TENSORS_UP_TO_BYTES else "structure"
+        metric = dict(self.newest_metric)
+
+        def done(answer: Dict[str, Any]) -> None:
+            now = _signature(os.path.join(self.context.run.work, path))
+            if now != signature:
+                return  # it moved under the child's hands; the next quiet look proves it again
+            if "error" in answer:
+                self.proved[path] = signature
+                self.context.record("checkpoint_bad", path=path, why=answer["error"], signature=list(signature))
+                return
+            self.proved[path] = signature
+            for proof in answer["proofs"]:
+                self.context.record("proof", sync=False, proof=proof)
+            refuted = [
+                "%s: %s" % (proof["path"], finding["text"])
+                for proof in answer["proofs"]
+                for finding in proof["findings"]
+                if finding["code"] in ("corrupt", "truncated", "empty", "nonfinite")
+            ]
+            if refuted:
+                self.context.record("checkpoint_bad", path=path, why="; ".join(refuted)[:500], signature=list(signature))
+                return
+            self.context.record(
+                "checkpoint",
+                path=path,
+                files=answer["entries"],
+                sha256=answer["sha256"],
+                bytes=answer["bytes"],
+                step=step_of(path, metric),
+                metric={k: v for k, v in metric.items() if isinstance(v, (int, float, str))},
+                level=answer["level"],
+                mtime_ns=signature[2],
+                signature=list(signature),
+            )
+
+        request = {"work": self.context.run.work, "path": path, "level": level}
+        self.crew.add(path, "prove", request, 60.0 + signature[1] / 5e6, done)
+
+    def prune(self) -> None:
+        """Remove proved checkpoints that no rule keeps. Nothing is pruned unless the job asked for retention."""
+        rule = self.context.spec["artifacts"]["keep"]
+        if not rule:
+            return
+        remove = choose_pruned(
+            list(self.context.view.checkpoints.values()), rule, self._leased(), self._copied() if self._lagging_matters() else None
+        )
+        if not remove:
+            return
+        # the tombstone is written first: a crash in between must not look like a loss
+        self.context.record("pruned", paths=remove)
+        for path in remove:
+            _remove(os.path.join(self.context.run.work, path))
+            self.seen.pop(path, None)
+            self.proved.pop(path, None)
+
+    def _lagging_matters(self) -> bool:
+        return str(self.context.spec["durable"]["to"]) not in ("none", "", "here")
+
+    def _copied(self) -> Set[str]:
+        return {c["sha256"] for c in self.context.view.copies}
+
+    def _leased(self) -> Set[str]:
+        """Paths that a running pull holds; a lease that ran out on this machine's boot clock is void."""
+        held: Set[str] = set()
+        try:
+            names = os.listdir(self.context.run.leases)
+        except FileNotFoundError:
+            return held
+        for name in names:
+            lease = read_json(os.path.join(self.context.run.leases, name))
+            if lease is None:
+                continue
+            if lease.get("machine") == self.context.machine and float(lease["until_b"]) > boot_s():
+                held.update(lease["paths"])
+            else:
+                _remove(os.path.join(self.context.run.leases, name))
+        return held
+
+
+def choose_pruned(
+    checkpoints: List[Dict[str, Any]], rule: Dict[str, Any], leased: Set[str], copied: Optional[Set[str]]
+) -> List[str]:
+    """Return the paths that the retention rule lets go; pure.
+
+    ``rule``: ``latest`` (count), ``best`` (count, by ``val_loss`` else ``loss``), ``every_s``. Kept whatever
+    the rule says: the newest, names with "best" in them, leased paths, and with ``copied`` given (a
+    safe place is set) every checkpoint that has a file not copied yet.
+    """
+    order = sorted(checkpoints, key=lambda c: (c.get("step") if c.get("step") is not None else -1, c["mtime_ns"]))
+    keep: Set[str] = {c["path"] for c in order[-max(1, int(rule.get("latest", 1))) :]}
+    keep.update(c["path"] for c in order if BEST.search(os.path.basename(c["path"])))
+    scored = [c for c in order if _score(c) is not None]
+    scored.sort(key=lambda c: (_score(c), -c["mtime_ns"]))
+    keep.update(c["path"] for c in scored[: int(rule.get("best", 0))])
+    every_s = rule.get("every_s")
+    if every_s:
+        last_ns = None
+        for checkpoint in order:
+            if last_ns is None or checkpoint["mtime_ns"] - last_ns >= float(every_s) * 1e9:
+                keep.add(checkpoint["path"])
+                last_ns = checkpoint["mtime_ns"]
+    keep.update(leased)
+    if copied is not None:
+        keep.update(c["path"] for c in order if any(f["sha256"] not in copied for f in c["files"]))
+    return [c["path"] for c in order if c["path"] not in keep]
+
+
+def _score(checkpoint: Dict[str, Any]) -> Optional[float]:
+    metric = checkpoint.get("metric") or {}
+    value = metric.get("val_loss", metric.get("loss"))
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+    return number if number == number else None
+
+
+def step_of(path: str, metric: Dict[str, Any]) -> Optional[int]:
+    """Return the step in a checkpoint's name, else the last step that the log showed."""
+    match = STEP.search(os.path.basename(path))
+    if match:
+        return int(match.group(1))
+    step = metric.get("step")
+    return int(step) if isinstance(step, int) else None
+
+
+def _signature(path: str) -> Optional[Tuple[int, int, int]]:
+    """Return (files, bytes, newest mtime in ns) below a path, or None when it cannot be read whole."""
+    try:
+        info = os.lstat(path)
+        if not os.path.isdir(path) or os.path.islink(path):
+            return (1, info.st_size, info.st_mtime_ns) if os.path.isfile(path) and not os.path.islink(path) else None
+        files, size, newest = 0, 0, 0
+        for folder, _dirs, names in os.walk(path):
+            for name in names:
+                if TEMPORARY.search(name):
+                    return None  # a save is under way inside
+                info = os.lstat(os.path.join(folder, name))
+                files, size, newest = files + 1, size + info.st_size, max(newest, info.st_mtime_ns)
+        return (files, size, newest)
+    except OSError:
+        return None
+
+
+def _remove(path: str) -> None:
+    """Remove a file or directory, first renamed aside so that nobody sees half of it."""
+    aside = os.path.join(os.path.dirname(path), ".outlive-pruned-" + os.path.basename(path))
+    try:
+        os.rename(path, aside)
+    except FileNotFoundError:
+        return
+    if os.path.isdir(aside) and not os.path.islink(aside):
+        shutil.rmtree(aside, ignore_errors=True)
+    else:
+        os.unlink(aside)

@@ -1,0 +1,131 @@
+"""The launcher: becomes the work.
+
+Reads the payload from standard input, makes the work's environment, records the process identity
+and replaces itself by the command, so that the process the keeper waits for is the work itself.
+"""
+
+import json
+import os
+import shutil
+import signal
+import sys
+from typing import Any, Dict, List
+
+from outlive.probes.process import machine_identity, start_ticks
+from outlive.wire.names import BoxFiles, RunFiles, write_aside
+
+MARK_ENV = "OUTLIVE_ATTEMPT"
+
+
+def box_of(run: RunFiles) -> BoxFiles:
+    """Return the box that a run directory stands in: ``<root>/.outlive/runs/<run>``."""
+    return BoxFiles(os.path.dirname(os.path.dirname(os.path.dirname(run.dir))))
+
+
+def command_words(command: Any, python: str) -> List[str]:
+    """Return argv for a stage's command: words exactly, a string through ``bash -c`` (else ``sh -c``).
+
+    ``python`` or ``python3`` as first word is the interpreter that was found for this box.
+    """
+    if isinstance(command, str):
+        shell = shutil.which("bash") or "/bin/sh"
+        return [shell, "-c", command]
+    words = list(command)
+    if words[0] in ("python", "python3") and python:
+        words[0] = python
+    return words
+
+
+def work_environment(box: Dict[str, Any], spec: Dict[str, Any], ours: Dict[str, str], secrets: Dict[str, str]) -> Dict[str, str]:
+    """Return the environment of the work: recorded at `up`, platform defaults, spec, ours, secrets.
+
+    Nothing of the connection that started us and nothing of the client gets in.
+    """
+    env: Dict[str, str] = {}
+    env.update(box.get("environment", {}))
+    env.update(box.get("defaults", {}))
+    env.update(ours)
+    env.update({k: str(v) for k, v in spec["env"].items()})
+    env.update({k: v for k, v in ours.items() if k.startswith("OUTLIVE_")})
+    env.update(secrets)
+    python = spec.get("python") or ""
+    if python:
+        # a string command that says `python` must find the same interpreter as a list of words does
+        env["PATH"] = os.path.dirname(python) + os.pathsep + env.get("PATH", "/usr/local/bin:/usr/bin:/bin")
+    env.setdefault("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+    env.setdefault("HOME", os.path.expanduser("~"))
+    return env
+
+
+def our_environment(box_files: BoxFiles, run: RunFiles, attempt: Dict[str, Any], cap: int) -> Dict[str, str]:
+    """Return the variables that we add for every work."""
+    ours = {
+        MARK_ENV: attempt["uuid"],
+        "OUTLIVE_RUN": run.id,
+        "OUTLIVE_STAGE": attempt["stage"],
+        "OUTLIVE_ATTEMPT_NUMBER": str(attempt["attempt"]),
+        "OUTLIVE_CONTROL_DIR": run.control,
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONPYCACHEPREFIX": os.path.join(box_files.dir, "pycache"),
+        "WANDB_RUN_ID": run.id,
+        "WANDB_RESUME": "allow",
+        "MLFLOW_RUN_NAME": run.id,
+        "TRACKIO_RUN_ID": run.id,
+    }
+    if cap > 0:
+        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_MAX_THREADS"):
+            ours[name] = str(cap)
+    return ours
+
+
+def reset_signals() -> None:
+    """Give the work default handlers: what the keeper ignores must not be inherited."""
+    for number in range(1, signal.NSIG):
+        try:
+            if signal.getsignal(number) in (signal.SIG_IGN, None):
+                signal.signal(number, signal.SIG_DFL)
+        except (OSError, ValueError):
+            continue  # KILL, STOP and numbers this system does not have
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def main(run_dir: str, number: int) -> int:
+    """Become the work of attempt ``number``. Returns only when that was impossible (126 or 127)."""
+    payload = json.loads(sys.stdin.readline() or "{}")
+    run = RunFiles(run_dir)
+    box_files = box_of(run)
+    with open(run.spec, "rb") as handle:
+        spec = json.loads(handle.read().decode("utf-8"))
+    with open(os.path.join(run.attempt(number).dir, "attempt.json"), "rb") as handle:
+        attempt = json.loads(handle.read().decode("utf-8"))
+    try:
+        with open(box_files.box, "rb") as handle:
+            box = json.loads(handle.read().decode("utf-8"))
+    except FileNotFoundError:
+        box = {}
+    stage = next(s for s in attempt["stages"] if s["name"] == attempt["stage"])
+    env = work_environment(
+        box, spec, our_environment(box_files, run, attempt, int(box.get("thread_cap", 0))), payload.get("secrets", {})
+    )
+    words = command_words(stage["run"], spec.get("python") or "")
+    os.setsid()
+    reset_signals()
+    os.umask(int(box.get("umask", 0o022)))
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    os.chdir(run.work)
+    with open(box_files.box_id, "r") as text:
+        machine = machine_identity(text.read().strip())
+    write_aside(
+        run.attempt(number).work,
+        json.dumps({"machine": machine, "pid": os.getpid(), "start_ticks": start_ticks(os.getpid())}).encode("ascii"),
+    )
+    try:
+        os.execvpe(words[0], words, env)
+    except FileNotFoundError:
+        sys.stderr.write("outlive: no command %r on this box (PATH=%s)\n" % (words[0], env["PATH"]))
+        return 127
+    except OSError as error:
+        sys.stderr.write("outlive: %r cannot be started: %s\n" % (words[0], error.strerror))
+        return 126

@@ -1,0 +1,491 @@
+"""The life of one run on the box: stages, attempts, retries, leases, stops, the end.
+
+Every decision is made from evidence on disk and in /proc at this moment, so a supervisor that was
+killed and restarted decides the same as one that never died.
+"""
+
+import json
+import os
+import signal
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from outlive.diagnose.outcome import classify, fatal_lines
+from outlive.onbox import attempt as attempts
+from outlive.onbox.children import Crew
+from outlive.onbox.context import Context, read_json
+from outlive.onbox.prove import baseline
+from outlive.probes.cgroup import cgroup
+from outlive.probes.disk import disk
+from outlive.wire.clock import boot_s
+from outlive.wire.names import write_aside
+from outlive.wire.states import REMEDIES
+from outlive.wire.values import Evidence
+
+SETUP = "setup"
+START_LIMIT_S = 60.0
+"""How long a launcher may take to record the work's identity before the attempt counts as not started."""
+TAIL_BYTES = 256 * 1024
+FINAL_TRY_S = 900.0
+"""How long the end waits for a safe place that refuses, before it says so and ends without the copy."""
+
+
+class Life:
+    """Decides and acts. ``tick`` is called about once a second and never blocks for long."""
+
+    def __init__(self, context: Context, notify: Callable[[str, str, Dict[str, Any]], None]) -> None:
+        self.context = context
+        self.notify = notify
+        self.reaped: Dict[int, int] = {}
+        """Statuses of works that we reaped as subreaper: pid -> wait status."""
+        self.gone_since_b: Optional[float] = None
+        self.term_sent_b: Optional[float] = None
+        self.kill_sent_b: Optional[float] = None
+        self.next_start_b = 0.0
+        self.last_step: Optional[int] = None
+        self.total_steps: Optional[int] = None
+        self.nan_seen = False
+        self.disk_refused = ""
+        self.crew = Crew(1)
+        self.roster_answer: Optional[Dict[str, Any]] = None
+        self.finishing_since_b: Optional[float] = None
+        self.ending: Optional[Tuple[str, str]] = None
+        self._keeper_started_b: Optional[float] = None
+
+    # -- stages ---------------------------------------------------------------------------------
+
+    def stages(self) -> List[Dict[str, Any]]:
+        """Return the stages of this run on this box, set-up first unless it succeeded here before."""
+        spec = self.context.spec
+        stages = list(spec["stages"])
+        if spec["setup"]:
+            stages.insert(0, {"name": SETUP, "run": spec["setup"]["run"], "produces": [], "always": False})
+        return stages
+
+    def next_stage(self) -> Optional[Dict[str, Any]]:
+        """Return the stage to run now, or None when none is left. After a failure only `always` stages remain."""
+        view = self.context.view
+        failed = bool(view.stage_failed) or view.stop_asked is not None
+        for stage in self.stages():
+            if stage["name"] in view.stages_done or stage["name"] == view.stage_failed:
+                continue
+            if stage["name"] == SETUP and os.path.exists(self._setup_mark()):
+                continue
+            if failed and not stage.get("always"):
+                continue
+            return stage
+        return None
+
+    def _setup_mark(self) -> str:
+        return os.path.join(self.context.box.setup, self.context.spec["setup"]["digest"])
+
+    # -- one tick -------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        view = self.context.view
+        self.crew.tick()
+        if view.ended:
+            return
+        self._check_fence()
+        current = view.attempt
+        if current is not None and not current.ended:
+            self._tick_attempt()
+        elif self.ending is not None or view.state == "finishing":
+            self._tick_finishing()
+        else:
+            self._tick_between()
+
+    def _check_fence(self) -> None:
+        """A run that moved away must not go on here: the fence names the attempt that took over."""
+        if self.context.view.fenced is None:
+            fence = read_json(self.context.run.fence)
+            if fence is not None:
+                self.context.record("fenced", by=fence)
+                self.ask_stop("fenced", "the run moved to %s" % fence.get("box", "another box"), 0.0)
+
+    # -- while an attempt lives -------------------------------------------------------------------
+
+    def _tick_attempt(self) -> None:
+        current = self.context.view.attempt
+        assert current is not None
+        if current.machine != self.context.machine:
+            self._end_attempt(None)
+            return
+        self._reap_to_record(current.number)
+        record = attempts.exit_record(self.context, current.number)
+        if record is not None:
+            self._end_attempt(int(record["status"]))
+            return
+        alive = attempts.work_alive(self.context, current.number)
+        if alive:
+            self.gone_since_b = None
+            self._guard_the_guard(current.number)
+            self._tick_lease(current.started_b)
+            self._tick_stop()
+            return
+        # no record and no process: give a living keeper time to write, then call it an end unseen
+        if self.gone_since_b is None:
+            self.gone_since_b = boot_s()
+        waited = boot_s() - self.gone_since_b
+        keeper = attempts.keeper_alive(self.context, current.number)
+        if alive is None and keeper and waited < START_LIMIT_S:
+            self._tick_stop()
+            return
+        if waited > (10.0 if keeper else 3.0):
+            self._end_attempt(None)
+
+    def _guard_the_guard(self, number: int) -> None:
+        """When the keeper is gone and the work is not, start one that guards us."""
+        if attempts.keeper_alive(self.context, number):
+            return
+        now = boot_s()
+        if self._keeper_started_b is None or now - self._keeper_started_b > 10.0:
+            self._keeper_started_b = now
+            attempts.start_keeper(self.context, "guard", number)
+
+    def _reap_to_record(self, number: int) -> None:
+        """Turn a status that we reaped ourselves into the attempt's exit record."""
+        identity = attempts.work_identity(self.context, number)
+        if identity is None or identity["pid"] not in self.reaped:
+            return
+        if attempts.exit_record(self.context, number) is None:
+            raw = self.reaped[identity["pid"]]
+            status = 128 + os.WTERMSIG(raw) if os.WIFSIGNALED(raw) else os.WEXITSTATUS(raw)
+            files = self.context.run.attempt(number)
+            try:
+                write_aside(files.exit, json.dumps({"status": status, "by": "supervisor", "uptime_s": boot_s()}).encode())
+            except OSError:
+                pass  # a full disk: the status is still in our hands, below
+            else:
+                return
+            self._end_attempt(status)
+
+    def members(self) -> List[int]:
+        """Return the living processes of the current attempt."""
+        current = self.context.view.attempt
+        if current is None or current.ended:
+            return []
+        return attempts.attempt_members(self.context, current.number, current.uuid)
+
+    # -- stopping ---------------------------------------------------------------------------------
+
+    def ask_stop(self, reason: str, sentence: str, grace_s: float) -> None:
+        """Journal that we end the work, before any signal is sent. Repeating it changes nothing."""
+        if self.context.view.stop_asked is None:
+            self.context.record("stop_asked", reason=reason, why=sentence, grace_s=grace_s)
+
+    def _tick_stop(self) -> None:
+        asked = self.context.view.stop_asked
+        if asked is None:
+            return
+        now = boot_s()
+        pids = self.members()
+        if self.term_sent_b is None:
+            self.term_sent_b = now
+            attempts.signal_members(pids, signal.SIGTERM)
+        elif now - self.term_sent_b >= float(asked["grace_s"]):
+            if self.kill_sent_b is None or now - self.kill_sent_b > 2.0:
+                self.kill_sent_b = now
+                attempts.signal_members(pids, signal.SIGKILL)
+
+    def _tick_lease(self, started_b: float) -> None:
+        view = self.context.view
+        if view.lease_max_s is None or view.stop_asked is not None:
+            return
+        used = view.lease_used_s + (boot_s() - started_b)
+        reserve = min(float(self.context.spec["lease"]["reserve_s"]), 0.2 * view.lease_max_s)
+        if used >= view.lease_max_s - reserve:
+            self.ask_stop("lease", "the run's lease of %.0f s is used up (%.0f s kept for the last save)" % (view.lease_max_s, reserve),
+                          min(reserve, float(self.context.limits["grace_s"])))
+
+    # -- the end of an attempt --------------------------------------------------------------------
+
+    def _end_attempt(self, status: Optional[int]) -> None:
+        context = self.context
+        current = context.view.attempt
+        assert current is not None
+        evidence = self._evidence(status)
+        outcome = classify(evidence)
+        leftovers = attempts.attempt_members(context, current.number, current.uuid) if current.machine == context.machine else []
+        if leftovers:
+            # daemons that the work left behind hold the log and perhaps the GPU
+            attempts.signal_members(leftovers, signal.SIGTERM)
+        elapsed = max(0.0, boot_s() - current.started_b) if current.machine == context.machine else 0.0
+        context.record(
+            "attempt_ended",
+            attempt=current.number,
+            stage=current.stage,
+            outcome=outcome.to_wire(),
+            evidence=evidence.to_wire(),
+            last_step=self.last_step,
+            checkpoints=current.checkpoints,
+            leftovers=len(leftovers),
+            lease_used_s=context.view.lease_used_s + elapsed,
+        )
+        self._after(current.stage, outcome.cls, outcome.remedy, outcome.sentence)
+        self.term_sent_b = self.kill_sent_b = self.gone_since_b = None
+        self.last_step = self.total_steps = None
+        self.nan_seen, self.disk_refused = False, ""
+
+    def _evidence(self, status: Optional[int]) -> Evidence:
+        context = self.context
+        current = context.view.attempt
+        assert current is not None
+        signal_number = status - 128 if status is not None and 128 < status <= 192 else None
+        oom_now = cgroup().oom_kill
+        oom_then = current.oom_kill_start
+        space = disk(context.run.work)
+        asked = context.view.stop_asked
+        ok, why = self._stage_artifacts(current.stage)
+        tail = _tail(context.run.log, current.log_from)
+        return Evidence(
+            exit_code=status,
+            signal=signal_number,
+            exit_seen=status is not None,
+            our_stop=str(asked["reason"]) if asked is not None else "",
+            machine_changed=current.machine != context.machine,
+            oom_kill_delta=oom_now - oom_then if oom_now is not None and oom_then is not None else None,
+            disk_bytes_free=space.free_bytes,
+            disk_inodes_free=space.free_inodes,
+            disk_refused=self.disk_refused,
+            fatal_lines=tuple(fatal_lines(tail)),
+            nan_seen=self.nan_seen,
+            artifacts_ok=ok,
+            artifacts_why=why,
+            last_step=self.last_step,
+            total_steps=self.total_steps,
+            new_checkpoints=current.checkpoints,
+        )
+
+    def _stage_artifacts(self, name: str) -> Tuple[Optional[bool], str]:
+        """Return whether what the stage must produce is there; (None, "") when nothing was declared for it."""
+        stage = next((s for s in self.stages() if s["name"] == name), None)
+        produces = list(stage.get("produces") or []) if stage is not None else []
+        real = [s["name"] for s in self.context.spec["stages"]]
+        if real and name == real[-1]:
+            produces += [p for p in self.context.spec["artifacts"]["roster"] if p not in produces]
+        if not produces:
+            return None, ""
+        from outlive.artifacts.manifest import Roster, scan
+        from outlive.artifacts.structure import check
+
+        matched, missing = Roster(tuple(produces)).match(scan(self.context.run.work))
+        if missing:
+            return False, "missing: " + ", ".join(missing)
+        bad = []
+        for entry in matched:
+            if entry.link or entry.bytes > 64 << 20:
+                continue  # large files are checked by a child at the end, not inside a tick
+            result = check(os.path.join(self.context.run.work, entry.path), "structure")
+            bad += [entry.path + ": " + f["text"] for f in result.findings if f["code"] in ("corrupt", "truncated", "empty")]
+        return (False, "; ".join(bad)[:400]) if bad else (True, "")
+
+    def _after(self, stage: str, cls: str, remedy: str, sentence: str) -> None:
+        """Decide what follows an attempt's end, from its class alone."""
+        context = self.context
+        view = context.view
+        if cls in ("succeeded", "hung_exit"):
+            if stage == SETUP:
+                os.makedirs(context.box.setup, exist_ok=True)
+                write_aside(self._setup_mark(), b"")
+            context.record("stage_done", stage=stage)
+            return
+        if remedy == "resume" and view.stop_asked is None:
+            limit = int(context.spec["retry"]["max"])
+            if view.retries > limit:
+                self._fail(stage, "%s; %d attempts in a row without a new checkpoint" % (sentence, view.retries))
+            elif self._same_step_twice():
+                self._fail(stage, "%s; two attempts ended at the same step %s" % (sentence, view.attempts[-1].last_step))
+            else:
+                wait = float(context.limits["retry_wait_s"]) * (2 ** max(0, view.retries - 1))
+                self.next_start_b = boot_s() + min(wait, 300.0)
+                context.state("preempted", sentence)
+            return
+        if remedy == "clean" and view.stop_asked is None:
+            context.state("waiting", sentence + "; it goes on by itself when there is room")
+            self.next_start_b = boot_s() + 5.0
+            self.notify("disk", context.view.state_why, {"stage": stage})
+            return
+        self._fail(stage, sentence)
+
+    def _same_step_twice(self) -> bool:
+        ended = [a for a in self.context.view.attempts if a.stage == self.context.view.attempts[-1].stage]
+        if len(ended) < 2 or ended[-1].last_step is None:
+            return False
+        # a machine that went away says nothing about the step it was at
+        if any((a.outcome or {}).get("cls") in ("reboot", "preempted", "walltime") for a in ended[-2:]):
+            return False
+        return ended[-1].last_step == ended[-2].last_step and ended[-1].checkpoints == 0
+
+    def _fail(self, stage: str, sentence: str) -> None:
+        current = self.context.view.attempt
+        outcome = dict(current.outcome or {}) if current is not None else {}
+        outcome["sentence"] = sentence
+        self.context.record("stage_failed", stage=stage, outcome=outcome)
+
+    # -- between attempts ---------------------------------------------------------------------------
+
+    def _tick_between(self) -> None:
+        context = self.context
+        view = context.view
+        if boot_s() < self.next_start_b and view.stop_asked is None:
+            return
+        stage = self.next_stage()
+        if stage is None:
+            self._begin_finishing()
+            return
+        if view.lease_max_s is not None and view.lease_used_s >= view.lease_max_s:
+            self.ask_stop("lease", "the run's lease is used up", 0.0)
+            return
+        names = context.spec["secrets"]["names"]
+        lacking = [n for n in names if n not in context.payload.get("secrets", {})]
+        if lacking:
+            context.state("waiting", "secrets are gone from memory: %s; any client's `outlive run` or `watch` brings them again" % ", ".join(lacking))
+            self.next_start_b = boot_s() + 5.0
+            return
+        refusal = self.disk_gate()
+        if refusal:
+            context.state("waiting", refusal)
+            self.next_start_b = boot_s() + 5.0
+            return
+        if not os.path.exists(context.run.baseline):
+            write_aside(context.run.baseline, json.dumps(baseline(context.run.work)).encode("utf-8"))
+        number = attempts.start_attempt(context, stage["name"], self.stages())
+        self._keeper_started_b = boot_s()
+        context.state("starting", "attempt %d of stage %s" % (number, stage["name"]))
+
+    def disk_gate(self) -> str:
+        """Return why the disk does not have room for another stage, or an empty string.
+
+        What must be free: what the job declared, and room for one more checkpoint like the newest.
+        """
+        space = disk(self.context.run.work)
+        newest = self.context.view.newest_checkpoint()
+        need = int(self.context.spec["resources"]["disk_bytes"]) + int(newest["bytes"] if newest else 0) + (4 << 20)
+        inodes = int(self.context.spec["resources"]["disk_inodes"]) + 64
+        if space.free_bytes is not None and space.free_bytes < need:
+            return "disk: %d bytes free at %s, %d needed before the next start; free space or enlarge the disk" % (
+                space.free_bytes, space.mount, need)
+        if space.free_inodes is not None and space.free_inodes < inodes:
+            return "disk: %d inodes free at %s, %d needed before the next start; remove small files" % (
+                space.free_inodes, space.mount, inodes)
+        return ""
+
+    # -- the end of the run -------------------------------------------------------------------------
+
+    def _begin_finishing(self) -> None:
+        view = self.context.view
+        if view.stage_failed:
+            outcome = view.final_outcome or {}
+            asked = view.stop_asked
+            if asked is not None and asked["reason"] in ("asked", "fenced"):
+                self.ending = ("stopped", str(asked["why"]))
+            elif outcome.get("cls") == "suspect":
+                self.ending = ("suspect", str(outcome.get("sentence", "")))
+            elif asked is not None:
+                self.ending = ("stopped", str(asked["why"]))
+            else:
+                self.ending = ("failed", str(outcome.get("sentence", "")))
+        elif view.stop_asked is not None:
+            self.ending = ("stopped", str(view.stop_asked["why"]))
+        else:
+            self.ending = ("succeeded", "every stage ended with status 0")
+        self.finishing_since_b = boot_s()
+        self.context.state("finishing", "digests and copies")
+
+    def _tick_finishing(self) -> None:
+        context = self.context
+        if self.ending is None:
+            self._begin_finishing()  # a restarted supervisor picks the end up from the same evidence
+        if self.roster_answer is None:
+            self._queue_roster()
+            return
+        assert self.ending is not None
+        state, why = self.ending
+        problem = self._roster_problem()
+        if state == "succeeded" and problem:
+            state, why = "suspect", problem
+        if not self.copied_all():
+            waited = boot_s() - (self.finishing_since_b or boot_s())
+            if not context.view.copy_failed or waited < FINAL_TRY_S:
+                return
+            why += "; NOT all of it is in the safe place: " + "; ".join(sorted(set(context.view.copy_failed.values())))[:300]
+        outcome = dict(context.view.final_outcome or {"cls": state, "remedy": "none"})
+        outcome["remedy_text"] = REMEDIES.get(str(outcome.get("remedy")), "")
+        context.record("ended", state=state, why=why, outcome=outcome)
+        self.notify("ended", "%s: %s" % (state, why), {"state": state, "outcome": outcome})
+
+    def copied_all(self) -> bool:
+        """Set by the supervisor: whether the roster is in the safe place, or none is wanted."""
+        return True
+
+    def _queue_roster(self) -> None:
+        context = self.context
+        known: Dict[str, List[Any]] = {}
+        for checkpoint in context.view.checkpoints.values():
+            for entry in checkpoint["files"]:
+                proof = context.view.proofs.get(entry["sha256"], {})
+                known[entry["path"]] = [entry["bytes"], entry["mtime_ns"], entry["sha256"], proof.get("level", "none")]
+        newest = context.view.newest_checkpoint()
+        strict = [e["path"] for e in newest["files"]] if newest else []
+        strict += [e["path"] for c in context.view.checkpoints.values() if "best" in c["path"].lower() for e in c["files"]]
+        request = {
+            "work": context.run.work,
+            "baseline": read_json(context.run.baseline) or {},
+            "declared": context.spec["artifacts"]["roster"],
+            "checkpoints": context.spec["artifacts"]["checkpoints"],
+            "known": known,
+            "strict": strict,
+        }
+
+        def done(answer: Dict[str, Any]) -> None:
+            if "error" in answer:
+                if context.view.state_why != answer["error"]:
+                    context.state("finishing", answer["error"])
+                return
+            for proof in answer["proofs"]:
+                context.record("proof", sync=False, proof=proof)
+            manifest = {
+                "run": context.run.id, "entries": answer["entries"], "inferred": answer["inferred"], "frozen": True,
+                "missing": answer["missing"], "tombstones": context.view.tombstones,
+            }
+            try:
+                write_aside(context.run.roster, json.dumps(manifest).encode("utf-8"))
+            except OSError as error:
+                context.state("finishing", "the manifest cannot be written: %s" % error.strerror)
+                return
+            context.record("roster", entries=len(answer["entries"]), bytes=sum(e["bytes"] for e in answer["entries"]),
+                           inferred=answer["inferred"], missing=answer["missing"])
+            self.roster_answer = answer
+
+        self.crew.add("roster", "roster", request, 6 * 3600.0, done)
+
+    def _roster_problem(self) -> str:
+        """Return why a run with status 0 is only suspect, or an empty string."""
+        answer = self.roster_answer or {}
+        if answer.get("missing"):
+            return "exit status 0, but missing: " + ", ".join(answer["missing"])
+        if not answer.get("entries"):
+            return "exit status 0, but it left no file"
+        bad = [
+            "%s: %s" % (e["path"], f["text"])
+            for e in answer["entries"]
+            for f in (self.context.view.proofs.get(e["sha256"], {}).get("findings") or ())
+            if f["code"] in ("corrupt", "truncated", "empty", "nonfinite") and not e["path"].endswith(("__init__.py", ".gitkeep"))
+        ]
+        return "exit status 0, but " + "; ".join(bad)[:400] if bad else ""
+
+    def resumed(self) -> None:
+        """Forget the end of an ended run that a person asked to go on."""
+        self.roster_answer = self.ending = self.finishing_since_b = None
+        self.next_start_b = 0.0
+
+
+def _tail(log: str, start: int) -> bytes:
+    """Return the end of the log from ``start``, where the attempt began."""
+    try:
+        size = os.path.getsize(log)
+        with open(log, "rb") as handle:
+            handle.seek(max(start, size - TAIL_BYTES))
+            return handle.read(TAIL_BYTES)
+    except FileNotFoundError:
+        return b""

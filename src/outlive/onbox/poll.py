@@ -1,0 +1,58 @@
+"""``poll``: everything a watcher wants, in one round trip, by offsets."""
+
+import os
+from typing import IO, Any, Dict
+
+from outlive.onbox.status import machine_of, status
+from outlive.probes.disk import disk
+from outlive.wire import WIRE_MAJOR, WIRE_MINOR
+from outlive.wire.clock import boot_s, wall_s
+from outlive.wire.frames import write_frame
+from outlive.wire.names import BoxFiles, RunFiles
+
+PARTS = {"journal": "journal", "metrics": "metrics", "samples": "samples", "log": "log"}
+LIMIT_BYTES = 4 << 20
+
+
+def poll(box: BoxFiles, request: Dict[str, Any], out: IO[bytes]) -> None:
+    """Write a ``box`` frame, then per run a ``run`` frame and the parts asked for.
+
+    ``request["runs"]``: ``{run id: {part: offset}}`` or None for the status of all. A negative offset means
+    "that many bytes from the end". A part's frame says ``from`` and ``to``; what lies in a ``gap`` was freed
+    by the log's cap.
+    """
+    machine = machine_of(box)
+    with open(box.box_id) as text:
+        box_id = text.read().strip()
+    space = disk(box.dir)
+    head = {
+        "t": "box", "box_id": box_id, "machine": machine, "boot_s": boot_s(), "wall_s": wall_s(),
+        "nonce": request.get("nonce", ""), "wire": [WIRE_MAJOR, WIRE_MINOR], "host": os.uname().nodename,
+        "disk_free_bytes": space.free_bytes, "disk_free_inodes": space.free_inodes,
+        "disk_total_bytes": space.total_bytes, "disk_total_inodes": space.total_inodes,
+    }
+    write_frame(out, head)
+    wanted = request.get("runs")
+    for run_id in box.run_ids() if wanted is None else sorted(wanted):
+        run = box.run(run_id)
+        if not os.path.exists(run.spec):
+            write_frame(out, {"t": "run", "run": run_id, "absent": True})
+            continue
+        write_frame(out, {"t": "run", "run": run_id, "status": status(box, run, machine)})
+        for part, offset in sorted((wanted or {}).get(run_id, {}).items()):
+            if part in PARTS:
+                _part(run, part, int(offset), out, int(request.get("limit_bytes", LIMIT_BYTES)))
+
+
+def _part(run: RunFiles, part: str, offset: int, out: IO[bytes], limit_bytes: int) -> None:
+    path = getattr(run, PARTS[part])
+    try:
+        handle = open(path, "rb")
+    except FileNotFoundError:
+        return
+    with handle:
+        size = os.fstat(handle.fileno()).st_size
+        start = max(0, size + offset) if offset < 0 else min(offset, size)
+        handle.seek(start)
+        data = handle.read(min(limit_bytes, size - start))
+    write_frame(out, {"t": part, "run": run.id, "from": start, "to": start + len(data), "size": size}, data)

@@ -1,0 +1,75 @@
+"""What the gate wants to know of a whole box: live work of anyone, and files that nobody claimed."""
+
+import os
+import stat
+import time
+from typing import Any, Dict, List, Tuple
+
+from outlive.artifacts.patterns import DEFAULT_IGNORE, ignorer
+from outlive.onbox.status import machine_of, status
+from outlive.probes import gpu_holders, holders
+from outlive.wire.names import DIR, BoxFiles
+
+TOP = 20
+
+
+def gate_scan(box: BoxFiles, request: Dict[str, Any]) -> Dict[str, Any]:
+    """Return evidence about the box, each part with its own "unknown".
+
+    ``request``: ``tiers`` (paths that the verb deletes), ``since_wall_s`` (of `up`), ``known`` (absolute paths
+    declared as data), ``budget_s``. ``unclaimed``: files changed since `up` in no run, snapshot, declared
+    data or known cache, biggest first, with ``complete`` false when the time was not enough.
+    """
+    machine = machine_of(box)
+    runs = [status(box, box.run(r), machine) for r in box.run_ids()]
+    tiers = [os.path.realpath(t) for t in request.get("tiers") or []]
+    return {
+        "runs": runs,
+        "gpu_holders": gpu_holders.holders().to_wire(),
+        "writers": holders.holders(tiers).to_wire() if tiers else None,
+        "unclaimed": unclaimed(
+            tiers, float(request.get("since_wall_s", 0.0)), [box.dir] + list(request.get("known") or []),
+            float(request.get("budget_s", 20.0)),
+        ),
+    }
+
+
+def unclaimed(tiers: List[str], since_wall_s: float, known: List[str], budget_s: float) -> Dict[str, Any]:
+    """Walk ``tiers`` on one file system each and return ``{"files", "count", "bytes", "complete"}``."""
+    until = time.monotonic() + budget_s
+    claimed = {os.path.realpath(k) for k in known}
+    ignored = ignorer(DEFAULT_IGNORE)
+    found: List[Tuple[int, str, float]] = []
+    count, total, complete = 0, 0, True
+    for tier in tiers:
+        try:
+            device = os.stat(tier).st_dev
+        except OSError:
+            complete = False
+            continue
+        stack = [tier]
+        while stack:
+            if time.monotonic() > until:
+                complete = False
+                break
+            try:
+                items = list(os.scandir(stack.pop()))
+            except OSError:
+                complete = False
+                continue
+            for item in items:
+                try:
+                    info = item.stat(follow_symlinks=False)
+                except OSError:
+                    continue
+                if stat.S_ISDIR(info.st_mode):
+                    skip = item.path in claimed or ignored(item.name) or item.name == DIR or info.st_dev != device
+                    if not skip and item.path not in ("/proc", "/sys", "/dev", "/run", "/tmp/.X11-unix"):
+                        stack.append(item.path)
+                elif stat.S_ISREG(info.st_mode) and max(info.st_mtime, info.st_ctime) > since_wall_s and item.path not in claimed and not ignored(item.name):
+                    count, total = count + 1, total + info.st_size
+                    found.append((info.st_size, item.path, info.st_mtime))
+                    if len(found) > 4 * TOP:
+                        found = sorted(found, reverse=True)[:TOP]
+    files = [{"path": p, "bytes": b, "mtime_w": m} for b, p, m in sorted(found, reverse=True)[:TOP]]
+    return {"files": files, "count": count, "bytes": total, "complete": complete}

@@ -1,0 +1,259 @@
+"""The supervisor: one resident process per run, until its last copy is proved.
+
+It samples, tails, parses, decides, copies, prunes and notifies; it holds nothing that the work
+needs, so killing it costs nothing but the time until a keeper starts the next one.
+"""
+
+import errno
+import fcntl
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any, Dict, List, Optional
+
+from outlive.diagnose.alarms import Alarms
+from outlive.onbox import attempt as attempts
+from outlive.onbox import inbox
+from outlive.onbox.context import Context, read_json
+from outlive.onbox.durable import Durable
+from outlive.onbox.keep import Keep
+from outlive.onbox.life import Life
+from outlive.onbox.notice import Notifier
+from outlive.onbox.samples import Sampler
+from outlive.onbox.tail import LogTail
+from outlive.onbox.watching import Watching
+from outlive.probes.process import set_subreaper, start_ticks
+from outlive.wire.clock import boot_s
+from outlive.wire.names import RunFiles, write_aside
+
+TICK_S = 0.5
+
+
+def lock_run(run: RunFiles) -> Optional[int]:
+    """Take the run's supervisor lock. Returns the held descriptor, or None when another holds it."""
+    fd = os.open(run.supervisor_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(fd)
+        if error.errno in (errno.EAGAIN, errno.EACCES):
+            return None
+        raise
+    return fd
+
+
+def supervised(run: RunFiles) -> bool:
+    """Return whether a supervisor of the run holds its lock right now."""
+    if not os.path.exists(run.dir):
+        return False
+    fd = lock_run(run)
+    if fd is None:
+        return True
+    os.close(fd)
+    return False
+
+
+class Supervisor:
+    """Ties the parts together; owns the loop."""
+
+    def __init__(self, run_dir: str, payload: Dict[str, Any]) -> None:
+        self.context = Context(run_dir, payload)
+        self.subreaper = set_subreaper()
+        self.notifier = Notifier(self.context)
+        self.life = Life(self.context, self.notifier.send)
+        self.tail = LogTail(self.context, self._first_line)
+        self.keep = Keep(self.context)
+        self.durable = Durable(self.context)
+        self.sampler = Sampler(self.context)
+        self.watching = Watching(self.context, Alarms, self.notifier.send)
+        self.life.copied_all = self._copied_all  # type: ignore[method-assign]
+        self._attempt_seen = self.context.view.attempt.number if self.context.view.attempt else 0
+        self._members: List[int] = []
+
+    # -- wiring -----------------------------------------------------------------------------------
+
+    def _first_line(self, text: str) -> None:
+        self.context.record("first_line", text=text)
+
+    def _copied_all(self) -> bool:
+        if not self.durable.wanted:
+            return True
+        manifest = read_json(self.context.run.roster)
+        if manifest is None:
+            return False
+        return self.durable.copy("roster", manifest["entries"])
+
+    def reap(self) -> None:
+        """Collect ended children; those of a killed keeper arrive here because we are a subreaper."""
+        watched = self._popen_pids()
+        while True:
+            try:
+                # WNOWAIT first: children of Crew are collected by their own Popen
+                info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if info is None or info.si_pid == 0:
+                return
+            if info.si_pid in watched:
+                return  # its Popen collects it in this same tick; others follow in the next
+            _pid, status = os.waitpid(info.si_pid, 0)
+            self.life.reaped[info.si_pid] = status
+
+    def _popen_pids(self) -> List[int]:
+        pids = []
+        for crew in (self.life.crew, self.keep.crew, self.durable.crew, self.sampler.crew, self.notifier.crew):
+            pids += crew.pids()
+        return pids
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    def handlers(self) -> Dict[str, Any]:
+        return {
+            "stop": self.on_stop,
+            "checkpoint": self.on_checkpoint,
+            "extend": self.on_extend,
+            "release": self.on_release,
+            "retry": self.on_retry,
+        }
+
+    def on_stop(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        if self.context.view.ended:
+            return {"ok": True, "text": "the run has already ended: " + self.context.view.state}
+        grace_s = float(request.get("grace_s", self.context.limits["grace_s"]))
+        self.life.ask_stop("asked", "asked by %s" % request.get("by", "a client"), grace_s)
+        return {"ok": True, "text": "stopping: TERM now, KILL after %.0f s" % grace_s}
+
+    def on_extend(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        view = self.context.view
+        maximum: Optional[float] = float(request["max_s"]) if request.get("max_s") is not None else None
+        if maximum is None and request.get("add_s") is not None and view.lease_max_s is not None:
+            maximum = view.lease_max_s + float(request["add_s"])
+        if maximum is None:
+            return {"ok": False, "text": "this run has no lease; nothing ends it but itself"}
+        self.context.record("lease", max_s=maximum, used_s=view.lease_used_s)
+        return {"ok": True, "text": "the run may use %.0f s in all" % maximum}
+
+    def on_checkpoint(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """Ask the work for a save: by its control file, and by a signal only if the work catches it."""
+        current = self.context.view.attempt
+        if current is None or current.ended:
+            return {"ok": False, "text": "nothing is running"}
+        os.makedirs(self.context.run.control, exist_ok=True)
+        write_aside(os.path.join(self.context.run.control, "checkpoint"), request["id"].encode("ascii"))
+        name = self.context.spec["artifacts"]["signal"]
+        if name:
+            number = attempts.signal_number(name)
+            catching = [p for p in self.life.members() if attempts.catches(p, number)]
+            if catching:
+                attempts.signal_members(catching, number)
+                return {"ok": True, "text": "%s sent to %d process(es)" % (name, len(catching))}
+            return {"ok": False, "text": "no process of the work handles %s; it was not sent, because it would kill it" % name}
+        return {"ok": True, "text": "asked through the control file; work that does not read it saves by its own cadence"}
+
+    def on_release(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """End a hung process whose work is complete."""
+        if self.context.view.state != "hung":
+            return {"ok": False, "text": "the run is not hung"}
+        self.life.ask_stop("hung", "the work is complete and its process would not end", 10.0)
+        return {"ok": True, "text": "ending the hung process"}
+
+    def on_retry(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """Go on with an ended run, same spec."""
+        if not self.context.view.ended:
+            self.life.next_start_b = 0.0
+            return {"ok": True, "text": "the run is going on"}
+        if self.context.view.state == "succeeded":
+            return {"ok": True, "text": "the run has succeeded; nothing to do"}
+        if self.context.view.fenced is not None:
+            return {"ok": False, "text": "the run moved away from this box"}
+        self.context.record("resumed", by=request.get("by", "a client"))
+        self.context.state("starting", "asked to go on")
+        self.life.resumed()
+        return {"ok": True, "text": "going on"}
+
+    # -- the loop ---------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        self.reap()
+        inbox.handle(self.context, self.handlers())
+        self.life.tick()
+        current = self.context.view.attempt
+        if current is not None and current.number != self._attempt_seen:
+            self._attempt_seen = current.number
+            self.tail.new_attempt()
+            self.watching.new_attempt()
+        points = self.tail.tick()
+        for point in points:
+            self.keep.newest_metric.update(point)
+        self.tail.enforce_cap(int(self.context.limits["log_cap_bytes"]))
+        self.keep.tick()
+        self.durable.tick()
+        running = current is not None and not current.ended
+        sample = self.sampler.tick(self.life.members() if running else [])
+        self.watching.tick(points, sample, running, self.tail, self.keep, self.sampler, self.life)
+        self.notifier.tick()
+
+    def finished(self) -> bool:
+        return self.context.view.ended and self.notifier.crew.idle and not self.context.unwritten
+
+    def run(self) -> int:
+        """Loop until the run has ended and everything about it is said."""
+        os.makedirs(self.context.run.inbox, exist_ok=True)
+        self.context.keep_reserve()
+        if self.context.view.ended and inbox.pending(self.context):
+            inbox.handle(self.context, self.handlers())
+        while not self.finished():
+            self.tick()
+            time.sleep(TICK_S)
+        inbox.handle(self.context, self.handlers())
+        if not self.context.view.ended:
+            return self.run()  # asked to go on in the last moment
+        self.context.release_reserve()
+        write_aside(self.context.run.done, b"")
+        return 0
+
+
+def main(run_dir: str) -> int:
+    """Read the payload from standard input, detach, supervise. Returns at once in the parent.
+
+    When another supervisor already holds the lock, nothing happens.
+    """
+    payload = json.loads(sys.stdin.readline() or "{}")
+    run = RunFiles(run_dir)
+    if os.fork():
+        return 0
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDWR)
+    err = os.open(run.supervisor_err, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    os.dup2(err, 2)
+    _close_others()
+    os.chdir("/")
+    lock = lock_run(run)
+    if lock is None:
+        os._exit(0)
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # a session's end must not end us; children reset it
+    write_aside(run.supervisor, ("%d %s\n" % (os.getpid(), start_ticks(os.getpid()) or 0)).encode("ascii"))
+    if os.path.exists(run.done):
+        os.unlink(run.done)
+    supervisor = Supervisor(run_dir, payload)
+    supervisor.context.record("supervisor", pid=os.getpid(), subreaper=supervisor.subreaper, python=sys.version.split()[0], at_b=boot_s())
+    os._exit(supervisor.run())
+
+
+def _close_others() -> None:
+    """Close what the caller left open (an ssh channel that stays open would hold its session)."""
+    try:
+        fds = [int(n) for n in os.listdir("/proc/self/fd")]
+    except OSError:
+        fds = list(range(3, 256))
+    for fd in fds:
+        if fd > 2:
+            try:
+                os.close(fd)
+            except OSError:
+                continue

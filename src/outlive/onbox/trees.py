@@ -1,0 +1,223 @@
+"""Files in both directions, resumable per file: the box's half of `pull`, `push --data` and moves."""
+
+import fnmatch
+import hashlib
+import json
+import os
+from typing import IO, Any, Dict, List, Optional
+
+from outlive.artifacts.manifest import scan
+from outlive.onbox.start import Refused
+from outlive.probes.disk import disk
+from outlive.wire.clock import boot_s
+from outlive.wire.frames import CHUNK_BYTES, read_frames, write_frame
+from outlive.wire.names import RunFiles, sync_directory, write_aside
+
+PART = ".outlive-part-"
+
+
+def inside(base: str, path: str) -> str:
+    """Return the absolute path of a relative one below ``base``. Raises Refused when it leaves it."""
+    if not path or path.startswith("/") or ".." in path.split("/") or "\0" in path:
+        raise Refused("bad_path", "a path must stay inside %s: %r" % (base, path))
+    return os.path.join(base, path)
+
+
+def expand(path: str) -> str:
+    """Return a destination's absolute path; ``~`` is the home of the user we run as."""
+    full = os.path.expanduser(path)
+    if not os.path.isabs(full):
+        raise Refused("bad_path", "a destination on the box must be absolute or begin with ~: %r" % path)
+    return os.path.normpath(full)
+
+
+def listing(request: Dict[str, Any]) -> Dict[str, Any]:
+    """Return the files below ``base`` that match any of ``globs``, with digests as they stand now.
+
+    ``{"entries": [{path, bytes, sha256, mtime_ns, mode, link}], "moving": [paths that changed while read]}``.
+    """
+    base = expand(request["base"])
+    globs = request.get("globs") or ["**"]
+    entries: List[Dict[str, Any]] = []
+    moving: List[str] = []
+    for entry in scan(base):
+        if not any(matches(entry.path, g) for g in globs):
+            continue
+        data = entry.to_wire()
+        if not entry.link:
+            before = os.stat(os.path.join(base, entry.path))
+            data["sha256"], data["bytes"] = _digest(os.path.join(base, entry.path), before.st_size)
+            after = os.stat(os.path.join(base, entry.path))
+            if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
+                moving.append(entry.path)
+        entries.append(data)
+    return {"entries": entries, "moving": moving}
+
+
+def matches(path: str, glob: str) -> bool:
+    """Return whether a relative path matches a glob; ``**`` crosses directories, a directory means all below it."""
+    glob = glob[2:] if glob.startswith("./") else glob
+    if glob in ("**", "", ".") or path == glob or path.startswith(glob.rstrip("/") + "/"):
+        return True
+    if "/" not in glob and fnmatch.fnmatchcase(os.path.basename(path), glob):
+        return True
+    return fnmatch.fnmatchcase(path, glob) or fnmatch.fnmatchcase(path, glob.replace("**/", ""))
+
+
+def _digest(path: str, limit: int) -> Any:
+    """Return (sha256, bytes) of the first ``limit`` bytes, so that a growing file has one digest."""
+    digest, done = hashlib.sha256(), 0
+    with open(path, "rb") as handle:
+        while done < limit:
+            chunk = handle.read(min(1 << 20, limit - done))
+            if not chunk:
+                break
+            digest.update(chunk)
+            done += len(chunk)
+    return digest.hexdigest(), done
+
+
+def have(request: Dict[str, Any]) -> Dict[str, Any]:
+    """Return, for files about to be sent, ``{"have": [paths], "staged": {path: bytes}, "free_bytes", "free_inodes"}``."""
+    base = expand(request["base"])
+    present: List[str] = []
+    staged: Dict[str, int] = {}
+    for item in request["entries"]:
+        target = inside(base, item["path"])
+        if item.get("link"):
+            if os.path.islink(target) and os.readlink(target) == item["link"]:
+                present.append(item["path"])
+            continue
+        try:
+            if os.path.getsize(target) == item["bytes"] and _digest(target, item["bytes"])[0] == item["sha256"]:
+                present.append(item["path"])
+                continue
+        except OSError:
+            pass  # not there yet
+        try:
+            staged[item["path"]] = os.path.getsize(_part(target, item["sha256"]))
+        except OSError:
+            continue
+    top = base
+    while not os.path.exists(top):
+        top = os.path.dirname(top)
+    space = disk(top)
+    return {"have": present, "staged": staged, "free_bytes": space.free_bytes, "free_inodes": space.free_inodes}
+
+
+def _part(target: str, sha256: str) -> str:
+    return os.path.join(os.path.dirname(target), PART + sha256[:24])
+
+
+def put(request: Dict[str, Any], source: IO[bytes]) -> Dict[str, Any]:
+    """Receive files: per file a ``file`` frame (path, offset, bytes, sha256, mode) and ``data`` frames.
+
+    Each is staged beside its target, compared, and renamed. What arrived of a file before a cut is
+    kept. Answers ``{"written": [paths], "wrong": {path: why}}``.
+    """
+    base = expand(request["base"])
+    written: List[str] = []
+    wrong: Dict[str, str] = {}
+    current: Optional[Dict[str, Any]] = None
+    handle: Optional[IO[bytes]] = None
+    folders = set()
+    try:
+        for header, payload in read_frames(source):
+            if header["t"] == "file":
+                if current is not None:
+                    _close(base, current, handle, written, wrong)
+                current, handle = header, _open(base, header, wrong)
+                folders.add(os.path.dirname(inside(base, header["path"])))
+            elif header["t"] == "data" and handle is not None:
+                handle.write(payload)
+        if current is not None:
+            _close(base, current, handle, written, wrong)
+            handle = None
+    finally:
+        if handle is not None and not handle.closed:
+            handle.close()
+    for folder in folders:
+        if os.path.isdir(folder):
+            sync_directory(folder)
+    return {"written": written, "wrong": wrong}
+
+
+def _open(base: str, item: Dict[str, Any], wrong: Dict[str, str]) -> Optional[IO[bytes]]:
+    target = inside(base, item["path"])
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    if item.get("link"):
+        return None
+    handle = open(_part(target, item["sha256"]), "ab")
+    if handle.tell() != item["offset"]:
+        handle.close()
+        wrong[item["path"]] = "expected to continue at byte %d" % item["offset"]
+        return None
+    return handle
+
+
+def _close(base: str, item: Dict[str, Any], handle: Optional[IO[bytes]], written: List[str], wrong: Dict[str, str]) -> None:
+    target = inside(base, item["path"])
+    if item.get("link"):
+        aside = target + PART
+        os.symlink(item["link"], aside)
+        os.replace(aside, target)
+        written.append(item["path"])
+        return
+    if handle is None:
+        return
+    handle.flush()
+    os.fsync(handle.fileno())
+    handle.close()
+    part = _part(target, item["sha256"])
+    sha256, size = _digest(part, 1 << 62)
+    if sha256 != item["sha256"]:
+        if size >= item["bytes"]:
+            os.unlink(part)
+        wrong[item["path"]] = "what arrived has another digest"
+        return
+    os.chmod(part, item.get("mode", 0o644))
+    if item.get("mtime_ns"):
+        os.utime(part, ns=(item["mtime_ns"], item["mtime_ns"]))
+    os.replace(part, target)
+    written.append(item["path"])
+
+
+def get(request: Dict[str, Any], out: IO[bytes]) -> None:
+    """Send files from offsets: per file a ``file`` frame, ``data`` frames and an ``eof`` frame.
+
+    Exactly ``bytes`` of each file are sent, so a growing file ends where its digest ended; a shorter
+    one is said in ``eof``.
+    """
+    base = expand(request["base"])
+    for item in request["files"]:
+        path = inside(base, item["path"])
+        left = int(item["bytes"]) - int(item["offset"])
+        try:
+            handle = open(path, "rb")
+        except OSError as error:
+            write_frame(out, {"t": "eof", "path": item["path"], "error": error.strerror})
+            continue
+        with handle:
+            handle.seek(int(item["offset"]))
+            write_frame(out, {"t": "file", "path": item["path"], "offset": item["offset"]})
+            while left > 0:
+                chunk = handle.read(min(CHUNK_BYTES, left))
+                if not chunk:
+                    break
+                write_frame(out, {"t": "data"}, chunk)
+                left -= len(chunk)
+        write_frame(out, {"t": "eof", "path": item["path"], "short": left})
+
+
+def lease(run: RunFiles, machine: str, name: str, paths: List[str], seconds: float) -> None:
+    """Hold paths against pruning for a bounded time, renewed by the pull that needs them."""
+    os.makedirs(run.leases, exist_ok=True)
+    data = {"machine": machine, "until_b": boot_s() + seconds, "paths": paths}
+    write_aside(os.path.join(run.leases, name + ".json"), json.dumps(data).encode("utf-8"))
+
+
+def release(run: RunFiles, name: str) -> None:
+    try:
+        os.unlink(os.path.join(run.leases, name + ".json"))
+    except FileNotFoundError:
+        pass

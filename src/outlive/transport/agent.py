@@ -1,0 +1,196 @@
+"""Calls to our program on a box, over any transport.
+
+One call is one command: ``python supervisor.pyz call`` with the request on standard input. The reply is
+believed only with our nonce at its head and an end frame at its tail.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shlex
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import IO, Any, Protocol
+
+from outlive import errors
+from outlive.transport import pack
+from outlive.transport.base import Exec
+from outlive.wire.frames import CHUNK_BYTES, Torn, read_frames, skip_to_mark, write_end, write_frame
+from outlive.wire.names import DIR
+
+Frame = tuple[dict[str, Any], bytes]
+
+
+class Refused(Exception):
+    """The box understood the call and did not carry it out."""
+
+    def __init__(self, code: str, text: str, facts: dict[str, Any]) -> None:
+        super().__init__(text)
+        self.code = code
+        self.facts = facts
+
+
+class Caller(Protocol):
+    """What the layers above need of a box; the in-memory twin has the same face."""
+
+    def call(self, name: str, request: dict[str, Any] | None = None, *, timeout_s: float = 60.0) -> dict[str, Any]: ...
+
+    def frames(self, name: str, request: dict[str, Any], *, timeout_s: float = 60.0) -> list[Frame]: ...
+
+
+@dataclass
+class Agent:
+    """Our program on one box.
+
+    ``root`` is the directory that holds ``.outlive``; ``python`` an interpreter ≥ 3.8 on the box.
+    """
+
+    exec: Exec
+    root: str
+    python: str
+    _installed: bool = False
+
+    @property
+    def path(self) -> str:
+        """Path of the program on the box; its name holds its digest, so a newer one never replaces it."""
+        return f"{self.root}/{DIR}/supervisor-{pack.supervisor_pyz()[0]}.pyz"
+
+    def install(self) -> None:
+        """Put the program on the box if it is not there. Works with nothing but a POSIX shell."""
+        digest, data = pack.supervisor_pyz()
+        script = (
+            'umask 077; mkdir -p "$1" && [ "$(wc -c <"$2" 2>/dev/null)" -eq "$3" ] 2>/dev/null && exit 0; '
+            'cat >"$2.$$.part" && [ "$(wc -c <"$2.$$.part")" -eq "$3" ] && mv -f "$2.$$.part" "$2" && exit 0; '
+            'rm -f "$2.$$.part"; exit 9'
+        )
+        done = self.exec.run(
+            ["sh", "-c", script, "install", f"{self.root}/{DIR}", self.path, str(len(data))], stdin=data, timeout_s=120
+        )
+        if done.returncode:
+            said = done.stderr.decode("utf-8", "replace").strip()[-300:]
+            raise errors.NoSpace(
+                f"our program ({len(data)} bytes) could not be written to {self.root}/{DIR} on {self.exec.describe()}: {said}",
+                safe="Nothing was changed on the box.",
+                next=[["outlive", "up", self.exec.describe(), "--root", "DIR"]],
+            )
+        self._installed = True
+
+    def words(self) -> list[str]:
+        return [self.python, "-I", "-S", self.path, "call"]
+
+    def _request(self, name: str, request: dict[str, Any] | None) -> tuple[str, bytes]:
+        nonce = secrets.token_hex(8)
+        body = dict(request or {}, call=name, root=self.root, nonce=nonce)
+        return nonce, json.dumps(body, ensure_ascii=True).encode("ascii") + b"\n"
+
+    def call(self, name: str, request: dict[str, Any] | None = None, *, timeout_s: float = 60.0) -> dict[str, Any]:
+        """Call and return the one answer.
+
+        Raises Refused, Unreachable, TimeOver; BoxLacks when the interpreter cannot run our program.
+        """
+        for header, payload in self.frames(name, request or {}, timeout_s=timeout_s):
+            if header["t"] == "answer":
+                answer: dict[str, Any] = json.loads(payload.decode("utf-8"))
+                return answer
+        raise errors.Unreachable(f"{self.exec.describe()} ended its reply to {name} without an answer", next=[])
+
+    def frames(self, name: str, request: dict[str, Any], *, timeout_s: float = 60.0) -> list[Frame]:
+        """Call and return every frame of the reply. Raises like ``call``."""
+        import io
+
+        for attempt in (1, 2):
+            nonce, line = self._request(name, request)
+            done = self.exec.run(self.words(), stdin=line, timeout_s=timeout_s)
+            source = io.BytesIO(done.stdout)
+            try:
+                skip_to_mark(source, nonce)
+                return [self._checked(f) for f in read_frames(source)]
+            except Torn as torn:
+                if attempt == 1 and not self._installed and self._is_missing(done.returncode, done.stderr):
+                    self.install()
+                    continue
+                raise self._not_ours(torn, done.returncode, done.stderr) from torn
+        raise AssertionError("unreachable")
+
+    def _is_missing(self, returncode: int, stderr: bytes) -> bool:
+        return returncode == 2 and b"can't open file" in stderr
+
+    def _not_ours(self, torn: Torn, returncode: int, stderr: bytes) -> errors.OutliveError:
+        said = stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or [str(torn)]
+        if returncode in (126, 127):
+            return errors.BoxLacks(
+                f"{self.python} cannot be started on {self.exec.describe()}: {said[0]}",
+                safe="Nothing was changed; runs on the box go on.",
+                next=[["outlive", "up", self.exec.describe(), "--python", "PATH"]],
+            )
+        return errors.Unreachable(
+            f"the reply of {self.exec.describe()} was cut: {said[0]}",
+            safe="Runs on the box go on; this says nothing about them.",
+        )
+
+    @staticmethod
+    def _checked(frame: Frame) -> Frame:
+        header = frame[0]
+        if header["t"] == "refused":
+            raise Refused(header["code"], header["text"], header.get("facts", {}))
+        return frame
+
+    def send(
+        self, name: str, request: dict[str, Any], frames: Iterable[Frame], *, timeout_s: float = 600.0
+    ) -> dict[str, Any]:
+        """Call with a body of frames and return the answer. Raises like ``call``."""
+        nonce, line = self._request(name, request)
+        with self.exec.stream(self.words()) as stream:
+            try:
+                stream.stdin.write(line)
+                for header, payload in frames:
+                    write_frame(stream.stdin, header, payload)
+                write_end(stream.stdin)
+            except BrokenPipeError:
+                pass  # the far end stopped reading; what it said is in the reply, or the connection is gone
+            return self._read_answer(stream.stdout, nonce, lambda: stream.finish(timeout_s))
+
+    def receive(self, name: str, request: dict[str, Any]) -> Iterator[Frame]:
+        """Call and yield the frames of the reply as they arrive. Raises like ``call``."""
+        nonce, line = self._request(name, request)
+        with self.exec.stream(self.words()) as stream:
+            stream.stdin.write(line)
+            stream.stdin.flush()
+            try:
+                skip_to_mark(stream.stdout, nonce)
+                for frame in read_frames(stream.stdout):
+                    yield self._checked(frame)
+            except Torn as torn:
+                done = stream.finish(20.0)
+                raise self._not_ours(torn, done.returncode, done.stderr) from torn
+
+    def _read_answer(self, source: IO[bytes], nonce: str, finish: Callable[[], Any]) -> dict[str, Any]:
+        try:
+            skip_to_mark(source, nonce)
+            for header, payload in read_frames(source):
+                self._checked((header, payload))
+                if header["t"] == "answer":
+                    answer: dict[str, Any] = json.loads(payload.decode("utf-8"))
+                    return answer
+        except Torn as torn:
+            done = finish()
+            raise self._not_ours(torn, done.returncode, done.stderr) from torn
+        raise errors.Unreachable(f"{self.exec.describe()} ended its reply without an answer")
+
+
+def data_frames(source: IO[bytes], limit: int | None = None) -> Iterator[Frame]:
+    """Yield ``data`` frames of a file's bytes, at most ``limit`` of them."""
+    left = limit
+    while left is None or left > 0:
+        chunk = source.read(CHUNK_BYTES if left is None else min(CHUNK_BYTES, left))
+        if not chunk:
+            return
+        if left is not None:
+            left -= len(chunk)
+        yield {"t": "data"}, chunk
+
+
+def shell_line(words: list[str]) -> str:
+    """Return words as one line that a person can paste."""
+    return shlex.join(words)
