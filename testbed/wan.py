@@ -4,7 +4,7 @@
   wan.py NETNS_A DEVICE_A IP_A NETNS_B DEVICE_B IP_B CONTROL [key=value ...]
 
 `-` as a namespace is the present one. Each end is a TUN device; packets read at one end are written at the other later,
-or never. Prints `up` when both ends are. A datagram of words to the unix socket CONTROL changes the line while it is in use:
+or never. Prints `up` when both ends are. A datagram of words to the unix socket CONTROL changes the line while in use:
 
   delay_ms=N jitter_ms=N   one way, so a ping sees twice the delay; jitter is uniform and may reorder packets
   loss=P                   probability 0..1, each packet and way
@@ -128,7 +128,7 @@ class Wan:
 
 
 def obey(line, control):
-    """Take one datagram; answer `ok` or `error ...` if the sender has an address, so that it knows when the line is changed."""
+    """Take one datagram; a sender with an address gets `ok` or `error ...`, so it knows when the line is changed."""
     text, sender = control.recvfrom(4096)
     try:
         line.change(text.decode(errors="replace").split())

@@ -8,14 +8,15 @@ from __future__ import annotations
 import os
 import pathlib
 import sys
-from typing import Any, Dict, Iterator, List
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))  # for `servers`: importlib mode adds nothing
 
 BOX_FIXTURES = {"box_factory", "ssh_box", "wan"}
-_deselected: Dict[str, int] = {}
+_deselected: dict[str, int] = {}
 
 
 def _can_box() -> str:
@@ -32,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--boxes",
         choices=("auto", "require", "off"),
         default="auto",
-        help="tests on real sshd boxes: auto (require as root on Linux, else off), require (a missing part is a failure), off",
+        help="real sshd boxes: auto (require as root on Linux, else off), require (what is missing is a failure), off",
     )
 
 
@@ -40,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "box_python(version): the box gets this Python from a pyenv of this machine")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: List[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     why_off = {"auto": _can_box(), "require": "", "off": "--boxes=off"}[config.getoption("--boxes")]
     kept, dropped = [], []
     for item in items:
@@ -52,7 +53,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: List[pytest.Item
             from servers import boxes
 
             if boxes.python_prefix(wanted.args[0]) is None:
-                why = "no Python %s under a pyenv for the box" % wanted.args[0]
+                why = f"no Python {wanted.args[0]} under a pyenv for the box"
         if why:
             dropped.append(item)
             _deselected[why] = _deselected.get(why, 0) + 1
@@ -81,7 +82,7 @@ def pytest_testnodedown(node: Any, error: Any) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     for why, count in sorted(_deselected.items()):
-        terminalreporter.write_line("%d box tests not run: %s" % (count, why), yellow=True)
+        terminalreporter.write_line(f"{count} box tests not run: {why}", yellow=True)
 
 
 @pytest.fixture(scope="session")
@@ -96,7 +97,7 @@ def _bed() -> Iterator[Any]:
 @pytest.fixture
 def box_factory(_bed: Any) -> Iterator[Any]:
     """`box_factory(memory_mb=256, no_rsync=True, ...)` starts a box (servers.boxes.Bed.up); the test's end ends it."""
-    made: List[Any] = []
+    made: list[Any] = []
 
     def up(name: Any = None, **options: Any) -> Any:
         box = _bed.up(name, **options)
@@ -119,7 +120,7 @@ def cut_link() -> Iterator[Any]:
     """`cut_link(address, port, cut_down=1000)` makes a TCP link that fails on purpose (servers.links.CutLink)."""
     from servers import links
 
-    made: List[Any] = []
+    made: list[Any] = []
 
     def make(address: str, port: int, **settings: Any) -> Any:
         link = links.CutLink(address, port, **settings)

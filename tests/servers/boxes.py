@@ -1,4 +1,4 @@
-"""Real sshd boxes for tests, started by testbed/box.sh. The fixtures are in tests/conftest.py; a guide in docs/guides/testbed.md.
+"""Real sshd boxes for tests, started by testbed/box.sh. Fixtures: tests/conftest.py. Guide: docs/guides/testbed.md.
 
 Each test process keeps its boxes in a directory of its own, so parallel workers and parallel checkouts never meet, and
 ends only what stands in there. What a killed test process left behind is ended by the next one on the machine.
@@ -14,7 +14,8 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from typing import Any, Dict, List, Optional, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 TESTBED = pathlib.Path(__file__).resolve().parents[2] / "testbed"
 PREFIX = "outlive-boxes-"
@@ -28,11 +29,11 @@ class Box:
     """One running box. Attributes that may be relied on:
 
     name, address, port, user; key (private key file), ssh_config (defines a host called `name`), known_hosts;
-    root (the box's / as this machine sees it), disk (where its own disk is mounted here), home (of its user, seen from here);
+    root (the box's / as this machine sees it), home (its user's, likewise), disk (where its own disk is mounted here);
     cgroup (controller -> directory; with cgroup v2 all name the same one).
     """
 
-    def __init__(self, name: str, boxes_dir: pathlib.Path, cache: Optional[str] = None) -> None:
+    def __init__(self, name: str, boxes_dir: pathlib.Path) -> None:
         self.name = name
         self._boxes_dir = boxes_dir
         facts = dict(line.split("=", 1) for line in self._box_sh("show").splitlines())
@@ -48,27 +49,27 @@ class Box:
         self.layers = facts["layers"]
         self.home = self.root / ("root" if self.user == "root" else "home/" + self.user)
         directories = [pathlib.Path(each) for each in facts["cgroup_dirs"].split()]
-        self.cgroup: Dict[str, pathlib.Path] = {}
+        self.cgroup: dict[str, pathlib.Path] = {}
         for controller in ("memory", "cpu", "pids"):
             named = [each for each in directories if controller in each.parent.name.split(",")]
             self.cgroup[controller] = (named or directories)[0]
 
     def __repr__(self) -> str:
-        return "Box(%s, %s:%d)" % (self.name, self.address, self.port)
+        return f"Box({self.name}, {self.address}:{self.port})"
 
     def _box_sh(self, verb: str, *words: str) -> str:
         return box_sh(self._boxes_dir, verb, self.name, *words)
 
     @property
     def url(self) -> str:
-        return "ssh://%s@%s:%d" % (self.user, self.address, self.port)
+        return f"ssh://{self.user}@{self.address}:{self.port}"
 
     @property
     def pid1(self) -> int:
         """The box's first process, as a pid of this machine."""
         return int((self.directory / "pid1").read_text())
 
-    def ssh_argv(self, *words: str) -> List[str]:
+    def ssh_argv(self, *words: str) -> list[str]:
         """`ssh` to this box with the given options and command, without touching the user's configuration."""
         # ssh takes the first value it sees: the defaults come after what the caller wants.
         return ["ssh", "-F", str(self.ssh_config), *words]
@@ -78,17 +79,17 @@ class Box:
         command: str,
         *,
         check: bool = False,
-        input: Optional[Any] = None,
+        input: Any | None = None,
         options: Sequence[str] = (),
         timeout_s: float = 30,
         text: bool = True,
     ) -> subprocess.CompletedProcess[Any]:
         """Run `command` in the box's shell. `check`: a status other than 0 is an error that shows what was printed."""
         argv = self.ssh_argv(*options, "-o", "ConnectTimeout=10", self.name, command)
-        stdin: Dict[str, Any] = {"stdin": subprocess.DEVNULL} if input is None else {"input": input}
+        stdin: dict[str, Any] = {"stdin": subprocess.DEVNULL} if input is None else {"input": input}
         done = subprocess.run(argv, capture_output=True, text=text, timeout=timeout_s, check=False, **stdin)
         if check and done.returncode:
-            raise BedError("%s: %r ended %d: %s%s" % (self.name, command, done.returncode, done.stdout, done.stderr))
+            raise BedError(f"{self.name}: {command!r} ended {done.returncode}: {done.stdout}{done.stderr}")
         return done
 
     # life and death
@@ -147,7 +148,7 @@ class Box:
                         raise
                     step //= 2
         if leave_bytes == 0 and self.free_bytes():
-            raise BedError("%s still has %d free bytes" % (self.name, self.free_bytes()))
+            raise BedError(f"{self.name} still has {self.free_bytes()} free bytes")
 
     def exhaust_inodes(self, leave: int = 0) -> None:
         """Create empty files until at most `leave` more can be made."""
@@ -178,7 +179,7 @@ class Box:
             path = self.cgroup["memory"] / name
             if path.exists():
                 return int(dict(line.split() for line in path.read_text().splitlines())["oom_kill"])
-        raise BedError("no oom_kill counter under %s" % self.cgroup["memory"])
+        raise BedError("no oom_kill counter under {}".format(self.cgroup["memory"]))
 
 
 def box_sh(boxes_dir: pathlib.Path, *words: str) -> str:
@@ -194,7 +195,7 @@ def box_sh(boxes_dir: pathlib.Path, *words: str) -> str:
         check=False,
     )
     if done.returncode:
-        raise BedError("box.sh %s: %s" % (" ".join(words), done.stderr.strip() or done.stdout.strip()))
+        raise BedError("box.sh {}: {}".format(" ".join(words), done.stderr.strip() or done.stdout.strip()))
     return done.stdout
 
 
@@ -207,17 +208,17 @@ class Bed:
         (self.boxes_dir / "owner").write_text(_identity("self"))
         self._made = 0
 
-    def up(self, name: Optional[str] = None, **options: Any) -> Box:
+    def up(self, name: str | None = None, **options: Any) -> Box:
         """Start a box. Options are those of box.sh with underscores: `memory_mb=256, no_rsync=True, python="3.8"`.
 
-        `env` and `volume` take a list or a single value. The address (127.0.3.x) and a free port are chosen if not given.
+        `env` and `volume` take a value or a list. The address (127.0.3.x) and a free port are chosen if not given.
         """
         self._made += 1
-        name = name or "box-%d-%d" % (os.getpid(), self._made)
-        options.setdefault("address", "127.0.3.%d" % random.randrange(10, 250))
+        name = name or f"box-{os.getpid()}-{self._made}"
+        options.setdefault("address", f"127.0.3.{random.randrange(10, 250)}")
         if "netns" not in options and "port" not in options:
             options["port"] = free_port(options["address"])
-        words: List[str] = []
+        words: list[str] = []
         for key, value in options.items():
             option = "--" + key.replace("_", "-")
             if value is True:
@@ -244,10 +245,10 @@ def free_port(address: str) -> int:
         return int(probe.getsockname()[1])
 
 
-def python_prefix(version: str) -> Optional[pathlib.Path]:
+def python_prefix(version: str) -> pathlib.Path | None:
     """Where a box's `python=` option would take this version from; None if this machine has none."""
     for place in (os.environ.get("PYENV_ROOT"), os.path.expanduser("~/.pyenv"), "/root/.pyenv"):
-        for prefix in sorted(pathlib.Path(place or "/nonexistent").glob("versions/%s.*" % version)):
+        for prefix in sorted(pathlib.Path(place or "/nonexistent").glob(f"versions/{version}.*")):
             if os.access(str(prefix / "bin" / ("python" + version)), os.X_OK):
                 return prefix
     return None
@@ -255,14 +256,14 @@ def python_prefix(version: str) -> Optional[pathlib.Path]:
 
 def _identity(pid: str) -> str:
     """pid, start ticks and pid namespace: enough to tell a process from a later one with the same number."""
-    with open("/proc/%s/stat" % pid) as stat:
+    with open(f"/proc/{pid}/stat") as stat:
         before, _, after = stat.read().rpartition(")")
-    return "%s %s %s" % (before.split()[0], after.split()[19], os.readlink("/proc/self/ns/pid"))
+    return "{} {} {}".format(before.split()[0], after.split()[19], os.readlink("/proc/self/ns/pid"))
 
 
-def end_abandoned() -> None:
-    """End the boxes of test processes on this machine that died without doing so."""
-    for owner in pathlib.Path(tempfile.gettempdir()).glob(PREFIX + "*/owner"):
+def end_abandoned(below: pathlib.Path | None = None) -> None:
+    """End the boxes of test processes that died without doing so (whose state is below the temporary directory)."""
+    for owner in (below or pathlib.Path(tempfile.gettempdir())).glob(PREFIX + "*/owner"):
         try:
             pid, _, namespace = owner.read_text().split()
             if namespace != os.readlink("/proc/self/ns/pid"):

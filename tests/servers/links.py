@@ -1,4 +1,4 @@
-"""Bad connections for tests: a TCP link that cuts, stalls or drops (testbed/cutproxy.py), and a long line (testbed/wan.py)."""
+"""Bad connections for tests: a TCP link that fails (testbed/cutproxy.py) and a long line (testbed/wan.py)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from typing import Any, Dict, List
+from typing import Any
 
 from servers.boxes import TESTBED, BedError
 
@@ -20,7 +20,7 @@ from servers.boxes import TESTBED, BedError
 class _Program:
     """A test bed program with a unix datagram control socket; started when made, ended by `close`."""
 
-    def __init__(self, script: str, words: List[str]) -> None:
+    def __init__(self, script: str, words: list[str]) -> None:
         self._dir = pathlib.Path(tempfile.mkdtemp(prefix="outlive-link-"))
         self._control = str(self._dir / "ctl")
         before, after = words, []
@@ -40,7 +40,7 @@ class _Program:
         if not self.first_line:
             said = (self._dir / "err").read_text()
             self.close()
-            raise BedError("%s did not start: %s" % (script, said))
+            raise BedError(f"{script} did not start: {said}")
         self._asker = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._asker.bind(str(self._dir / "ask"))
         self._asker.settimeout(10)
@@ -66,15 +66,15 @@ class _Program:
         self._dir.rmdir()
 
 
-def _words(settings: Dict[str, Any]) -> List[str]:
-    return ["%s=%s" % (key, int(value) if isinstance(value, bool) else value) for key, value in settings.items()]
+def _words(settings: dict[str, Any]) -> list[str]:
+    return [f"{key}={int(value) if isinstance(value, bool) else value}" for key, value in settings.items()]
 
 
 class CutLink(_Program):
-    """A TCP link to `target` at `address`:`port`. Settings are the words of testbed/cutproxy.py (`cut_down=1000`, `stall=1`)."""
+    """A TCP link at `address`:`port`. Settings: words of testbed/cutproxy.py (`cut_down=1000`, `stall=1`)."""
 
     def __init__(self, target_address: str, target_port: int, **settings: Any) -> None:
-        target = "%s:%d" % (target_address, target_port)
+        target = f"{target_address}:{target_port}"
         super().__init__("cutproxy.py", ["127.0.3.1:0", target, "--", *_words(settings)])
         _, self.address, port = self.first_line.split()
         self.port = int(port)
@@ -87,7 +87,7 @@ class CutLink(_Program):
         """End all connections now."""
         self.ask("cut")
 
-    def stats(self) -> Dict[str, int]:
+    def stats(self) -> dict[str, int]:
         """connections (ever), open, up and down (bytes that passed)."""
         return dict(json.loads(self.ask("stats")))
 
@@ -95,13 +95,13 @@ class CutLink(_Program):
 class Wan(_Program):
     """A line to a network namespace of its own: `netns`, reached at `far_ip` from here (`near_ip`).
 
-    Start a box behind it with `box_factory(netns=wan.netns, address=wan.far_ip)`. Settings are the words of testbed/wan.py.
+    Put a box behind it with `box_factory(netns=wan.netns, address=wan.far_ip)`. Settings: the words of testbed/wan.py.
     """
 
     def __init__(self, **settings: Any) -> None:
-        tag = "%06x" % random.randrange(1 << 24)
+        tag = f"{random.randrange(1 << 24):06x}"
         self.netns = "outlive-" + tag
-        net = "10.%d.%d" % (random.randrange(200, 250), random.randrange(1, 250))
+        net = f"10.{random.randrange(200, 250)}.{random.randrange(1, 250)}"
         self.near_ip, self.far_ip = net + ".1", net + ".2"
         subprocess.run(["ip", "netns", "add", self.netns], check=True)
         try:

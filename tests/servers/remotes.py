@@ -6,7 +6,7 @@ import os
 import pathlib
 import subprocess
 import time
-from typing import Any, Dict
+from typing import Any
 
 from servers.boxes import BedError, free_port
 
@@ -14,7 +14,7 @@ from servers.boxes import BedError, free_port
 class RcloneRemotes:
     """Two remotes in a configuration of their own (`config`; `env` points rclone to it).
 
-    `plain:` is an alias of the folder `plain_dir`. `served:` is `served_dir` behind `rclone serve sftp`: another process
+    `plain:` is an alias of the folder `plain_dir`. `served:` is `served_dir` behind `rclone serve sftp`: a process
     that answers md5 and sha1 about what it stores. `stop` and `start` take the server away and bring it back.
     """
 
@@ -25,13 +25,13 @@ class RcloneRemotes:
         self.plain_dir.mkdir()
         self.served_dir.mkdir()
         self.port = free_port("127.0.0.1")
-        self.env: Dict[str, str] = {"RCLONE_CONFIG": str(self.config)}
+        self.env: dict[str, str] = {"RCLONE_CONFIG": str(self.config)}
         self._log = home / "serve.log"
-        self.config.write_text("[plain]\ntype = alias\nremote = %s\n" % self.plain_dir)
+        self.config.write_text(f"[plain]\ntype = alias\nremote = {self.plain_dir}\n")
         secret = self.run("obscure", "not-a-secret").stdout.strip()
         self.config.write_text(
             self.config.read_text()
-            + "[served]\ntype = sftp\nhost = 127.0.0.1\nport = %d\nuser = bed\npass = %s\n" % (self.port, secret)
+            + f"[served]\ntype = sftp\nhost = 127.0.0.1\nport = {self.port}\nuser = bed\npass = {secret}\n"
             + "md5sum_command = md5sum\nsha1sum_command = sha1sum\nshell_type = unix\n"
         )
         self.start()
@@ -51,13 +51,13 @@ class RcloneRemotes:
             **options,
         )
         if check and done.returncode:
-            raise BedError("%s ended %d: %s" % (" ".join(argv), done.returncode, done.stderr))
+            raise BedError(f"{' '.join(argv)} ended {done.returncode}: {done.stderr}")
         return done
 
     def start(self) -> None:
         with open(str(self._log), "ab") as log:
             self._server = subprocess.Popen(
-                ["rclone", "serve", "sftp", str(self.served_dir), "--addr", "127.0.0.1:%d" % self.port]
+                ["rclone", "serve", "sftp", str(self.served_dir), "--addr", f"127.0.0.1:{self.port}"]
                 + ["--user", "bed", "--pass", "not-a-secret", "--cache-dir", str(self.served_dir.parent / "cache")],
                 env=dict(os.environ, **self.env),
                 stdin=subprocess.DEVNULL,
@@ -70,7 +70,7 @@ class RcloneRemotes:
             if self._server.poll() is not None:
                 break
             time.sleep(0.05)
-        raise BedError("rclone serve did not start: %s" % self._log.read_text()[-500:])
+        raise BedError(f"rclone serve did not start: {self._log.read_text()[-500:]}")
 
     def stop(self) -> None:
         self._server.terminate()

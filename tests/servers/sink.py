@@ -7,7 +7,7 @@ import http.server
 import json
 import threading
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Received:
 
     method: str
     path: str
-    headers: Dict[str, str]
+    headers: dict[str, str]
     body: bytes
 
     def json(self) -> Any:
@@ -30,8 +30,8 @@ class Sink:
     """
 
     def __init__(self) -> None:
-        self.requests: List[Received] = []
-        self._answers: List[Tuple[int, float]] = []
+        self.requests: list[Received] = []
+        self._answers: list[tuple[int, float]] = []
         self._arrived = threading.Condition()
         sink = self
 
@@ -63,11 +63,11 @@ class Sink:
         self._closing = threading.Event()
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self.url = "http://127.0.0.1:%d/hook" % self._server.server_address[1]
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/hook"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()
 
-    def _record(self, received: Received) -> Tuple[int, float]:
+    def _record(self, received: Received) -> tuple[int, float]:
         with self._arrived:
             self.requests.append(received)
             self._arrived.notify_all()
@@ -78,17 +78,17 @@ class Sink:
         with self._arrived:
             self._answers += [(status, delay_s) for status in statuses]
 
-    def wait(self, count: int = 1, timeout_s: float = 10.0) -> List[Received]:
+    def wait(self, count: int = 1, timeout_s: float = 10.0) -> list[Received]:
         """The requests, as soon as there are `count`; AssertionError if that takes longer than `timeout_s`."""
         end_s = time.monotonic() + timeout_s
         with self._arrived:
             while len(self.requests) < count:
                 left_s = end_s - time.monotonic()
                 if left_s <= 0 or not self._arrived.wait(left_s):
-                    raise AssertionError("%d of %d requests after %.1f s" % (len(self.requests), count, timeout_s))
+                    raise AssertionError(f"{len(self.requests)} of {count} requests after {timeout_s} s")
             return list(self.requests)
 
-    def last(self) -> Optional[Received]:
+    def last(self) -> Received | None:
         with self._arrived:
             return self.requests[-1] if self.requests else None
 

@@ -7,6 +7,7 @@ import os
 import pathlib
 import socket
 import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -14,8 +15,7 @@ import urllib.request
 
 import pytest
 
-
-# --- boxes: limits are real -------------------------------------------------------------------------------------------
+# --- boxes: limits are real ---
 
 
 def test_a_box_is_a_machine_of_its_own(ssh_box):
@@ -78,7 +78,7 @@ def test_pids_limit_stops_a_fork_bomb(box_factory):
     assert "Resource temporarily unavailable" in done.stderr
 
 
-# --- boxes: life and death -----------------------------------------------------------------------------------------------
+# --- boxes: life and death ---
 
 
 def test_restart_keeps_the_disk_and_the_boot_id_but_no_process(ssh_box):
@@ -132,6 +132,21 @@ def test_down_leaves_nothing(box_factory):
     assert str(box.directory) not in subprocess.run(["losetup", "-a"], capture_output=True, text=True).stdout
 
 
+@pytest.mark.box
+def test_boxes_of_a_killed_test_process_are_ended_by_the_next(tmp_path):
+    from servers import boxes
+
+    leave = "import os, sys; sys.path.insert(0, sys.argv[1]); from servers.boxes import Bed; bed = Bed(); "
+    leave += "bed.up('left'); print(bed.boxes_dir, flush=True); os.kill(os.getpid(), 9)"
+    argv = [sys.executable, "-c", leave, str(pathlib.Path(__file__).parents[1])]
+    environment = dict(os.environ, TMPDIR=str(tmp_path))
+    left = pathlib.Path(subprocess.run(argv, env=environment, capture_output=True, text=True).stdout.strip())
+    assert left.parent == tmp_path and (left / "left/pid1").exists()
+    pid = (left / "left/pid1").read_text().strip()
+    boxes.end_abandoned(tmp_path)
+    assert not left.exists() and not pathlib.Path("/proc", pid).exists()
+
+
 def test_a_box_that_cannot_start_says_why_and_leaves_nothing(box_factory):
     from servers.boxes import BedError
 
@@ -153,7 +168,7 @@ def test_without_overlay_the_base_is_copied_and_the_free_space_is_the_same(box_f
     assert 900 < box.free_inodes() < 1300
 
 
-# --- boxes: what a rental lacks ---------------------------------------------------------------------------------------------
+# --- boxes: what a rental lacks ---
 
 
 def test_missing_tools_are_missing(box_factory):
@@ -215,7 +230,7 @@ def test_environment_of_pid_1_is_not_that_of_a_session(box_factory):
     assert box.ssh("echo [$POD_ID]").stdout == "[]\n"
 
 
-# --- links ------------------------------------------------------------------------------------------------------------------
+# --- links ---
 
 
 class Peer:
@@ -349,7 +364,7 @@ def test_a_line_delays_parts_and_heals(wan, box_factory):
     assert box.ssh("hostname").stdout.strip() == box.name
 
 
-# --- webhooks and remotes -----------------------------------------------------------------------------------------------------
+# --- webhooks and remotes ---
 
 
 def test_the_sink_records_and_answers_as_told(sink):
