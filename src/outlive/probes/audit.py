@@ -5,6 +5,7 @@ kernel, where no timer in the same process can reach it. What has not answered i
 """
 
 import os
+from functools import partial
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from outlive.wire.clock import boot_s
@@ -30,16 +31,16 @@ def audit(
     limits, shm, gpu, gpu_holders, tools, environment, interpreters, torch, and ``disk:PATH`` for each candidate.
     """
     inner_s = max(0.2, budget_s - _MARGIN_S)
-    parts = [
+    parts: List[Tuple[Tuple[str, ...], Callable[[Emit], None]]] = [
         (("machine",), _machine),
         (("cgroup", "cpu", "memory", "limits"), _resources),
         (("shm",), _shm),
         (("gpu", "gpu_holders"), lambda emit: _gpu(emit, inner_s, gpu_argv)),
         (("tools",), lambda emit: _tools(emit, inner_s)),
         (("environment", "interpreters", "torch"), lambda emit: _software(emit, inner_s, hints)),
-    ]  # type: List[Tuple[Tuple[str, ...], Callable[[Emit], None]]]
+    ]
     for path in root_candidates:
-        parts.append((("disk:" + path,), lambda emit, path=path: _storage(emit, path)))  # type: ignore[misc]
+        parts.append((("disk:" + path,), partial(_storage, path=path)))
     return _gather(parts, budget_s)
 
 
@@ -95,7 +96,8 @@ def _memory() -> Tuple[Optional[int], Optional[int]]:
     try:
         with open("/proc/meminfo") as file:
             table = dict(line.split(":", 1) for line in file if ":" in line)
-        return tuple(int(table[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))  # type: ignore
+        total, available = (int(table[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
+        return total, available
     except (OSError, KeyError, ValueError, IndexError):
         pass
     try:
@@ -166,10 +168,10 @@ def _gather(parts: Sequence[Tuple[Tuple[str, ...], Callable[[Emit], None]]], bud
     import signal
 
     start_s = boot_s()
-    pipes = {}  # type: Dict[int, int]
-    serves = {}  # type: Dict[int, Tuple[str, ...]]
-    said = {}  # type: Dict[int, bytes]
-    result = {}  # type: Dict[str, Any]
+    pipes: Dict[int, int] = {}
+    serves: Dict[int, Tuple[str, ...]] = {}
+    said: Dict[int, bytes] = {}
+    result: Dict[str, Any] = {}
     for names, work in parts:
         for name in names:
             result[name] = {"value": None, "why_unknown": "", "took_s": None}

@@ -7,9 +7,13 @@ deadline its whole group is killed, and if the kernel will not let it die we sto
 
 import os
 from dataclasses import dataclass
-from typing import Dict, Optional, Sequence
+from typing import TYPE_CHECKING, Dict, Optional, Sequence
 
 from outlive.wire.clock import boot_s
+
+if TYPE_CHECKING:
+    import selectors
+    import subprocess
 
 LIMIT_BYTES = 4 * 1024 * 1024
 """Output beyond this ends the command: no probe has that much to say."""
@@ -83,7 +87,7 @@ def run_bounded(
     return Bounded(None if why else process.returncode, taken["out"], taken["err"], why, timed_out)
 
 
-def _drain(selector, taken: Dict[str, bytes], wait_s: float) -> None:  # type: ignore[no-untyped-def]
+def _drain(selector: "selectors.BaseSelector", taken: Dict[str, bytes], wait_s: float) -> None:
     """Take what is there now; wait at most ``wait_s`` for the first bytes."""
     if not selector.get_map():
         if wait_s:
@@ -111,7 +115,7 @@ def _drain(selector, taken: Dict[str, bytes], wait_s: float) -> None:  # type: i
         wait_s = 0.0
 
 
-def _end(process) -> None:  # type: ignore[no-untyped-def]
+def _end(process: "subprocess.Popen[bytes]") -> None:
     """Kill the command's group and reap it; give up on what is stuck inside the kernel."""
     import signal
     import subprocess

@@ -6,7 +6,7 @@ see, and usage and throttling are read where that limit is set. ``oom_kill`` is 
 
 import os
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from outlive.wire.values import Value
 
@@ -62,8 +62,8 @@ def cgroup(root: str = _HOME, proc: str = "/proc") -> CgroupReading:
     looked for under ``root``.
     """
     homes = _homes(root, proc)
-    facts = {"paths": {}, "why_unknown": {}}  # type: Dict[str, Any]
-    unlimited = []  # type: List[str]
+    facts: Dict[str, Any] = {"paths": {}, "why_unknown": {}}
+    unlimited: List[str] = []
     for controller, read in (("memory", _memory), ("cpu", _cpu), ("pids", _pids)):
         home = homes.get(controller)
         if home is None:
@@ -102,7 +102,7 @@ _Found = Tuple[Dict[str, Any], List[str], str]
 def _memory(home: _Home, proc: str) -> _Found:
     two = home.version == 2
     limit, path, known = _smallest(home, "memory.max" if two else "memory.limit_in_bytes", _limit)
-    found = {"memory_limit_bytes": limit}  # type: Dict[str, Any]
+    found: Dict[str, Any] = {"memory_limit_bytes": limit}
     found["memory_used_bytes"] = _number(path, "memory.current" if two else "memory.usage_in_bytes")
     found["memory_peak_bytes"] = _number(path, "memory.peak" if two else "memory.max_usage_in_bytes")
     stat = _table(path, "memory.stat")
@@ -138,7 +138,7 @@ def _pids(home: _Home, proc: str) -> _Found:
     return found, ["pids_limit"] if known and limit is None else [], path
 
 
-def _smallest(home: _Home, name: str, read) -> Tuple[Optional[Any], str, bool]:  # type: ignore[no-untyped-def]
+def _smallest(home: _Home, name: str, read: Callable[[str, str], Optional[float]]) -> Tuple[Optional[Any], str, bool]:
     """Return the smallest limit on the way up, the directory that sets it, and whether anything is known.
 
     Known without a limit means that every file we could read says "none"; our own directory (or the
@@ -195,7 +195,7 @@ def _quota_1(path: str, name: str) -> Optional[float]:
 def _homes(root: str, proc: str) -> Dict[str, _Home]:
     """Find our directory for each controller from the mount table and our own membership."""
     own = _membership(proc)
-    homes = {}  # type: Dict[str, _Home]
+    homes: Dict[str, _Home] = {}
     for version, point, mount_root, controllers in _cgroup_mounts(root, proc):
         if version == 2:
             path = own.get("", "/")

@@ -27,8 +27,8 @@ def commit_behaviour(dir: str) -> Dict[str, Any]:
     """
     import tempfile
 
-    result = {name: None for name in QUESTIONS}  # type: Dict[str, Any]
-    why = {}  # type: Dict[str, str]
+    result: Dict[str, Any] = {name: None for name in QUESTIONS}
+    why: Dict[str, str] = {}
     result["why"] = why
     mount = mount_of(dir)
     result["object_store"] = None if mount is None else is_object_store(mount.fs_type)
@@ -66,7 +66,7 @@ def _ask(result: Dict[str, Any], why: Dict[str, str], name: str, trial: Callable
         why[name] = "no room to try: %s" % (error.strerror or error)
         return
     try:
-        reason = trial(place)  # type: Optional[str]
+        reason: Optional[str] = trial(place)
     except _CannotTry as error:
         why[name] = str(error)
         return
@@ -172,7 +172,7 @@ def _case_sensitive(place: str) -> str:
     return "names differing in case are one file" if os.path.exists(os.path.join(place, "cASE")) else ""
 
 
-_TRIALS = {
+_TRIALS: Dict[str, Callable[[str], str]] = {
     "rename_over": _rename_over,
     "rename_directory": _rename_directory,
     "directory_fsync": _directory_fsync,
@@ -181,7 +181,7 @@ _TRIALS = {
     "read_after_drop": _read_after_drop,
     "symlinks": _symlinks,
     "case_sensitive": _case_sensitive,
-}  # type: Dict[str, Callable[[str], str]]
+}
 
 
 def _write(path: str, content: bytes) -> None:

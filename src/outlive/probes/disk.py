@@ -44,7 +44,7 @@ def disk(path: str) -> Disk:
     """
     there = _existing(path)
     mount = mount_of(there)
-    facts = {"path": path}  # type: Dict[str, Any]
+    facts: Dict[str, Any] = {"path": path}
     if mount is not None:
         facts.update(mount=mount.point, fs_type=mount.fs_type, source=mount.source, network=is_network(mount.fs_type))
         facts["read_only"] = "ro" in mount.options.split(",")
@@ -104,23 +104,32 @@ def real_usage(dir: str, budget_s: float) -> Usage:
         if boot_s() >= end_s:
             return Usage(total_bytes, files, False)
         try:
-            with os.scandir(todo.pop()) as entries:
-                for number, entry in enumerate(entries):
-                    if number % 256 == 255 and boot_s() >= end_s:
-                        return Usage(total_bytes, files, False)
-                    found = entry.stat(follow_symlinks=False)
-                    if found.st_nlink > 1 and not entry.is_dir(follow_symlinks=False):
-                        if (found.st_dev, found.st_ino) in seen:
-                            continue
-                        seen.add((found.st_dev, found.st_ino))
-                    if entry.is_dir(follow_symlinks=False):
-                        if entry.path in others or (not others and found.st_dev != device):
-                            continue
-                        todo.append(entry.path)
-                    total_bytes += found.st_blocks * 512
-                    files += 1
+            entries = os.scandir(todo.pop())
         except OSError:
             complete = False
+            continue
+        with entries:
+            for number, entry in enumerate(entries):
+                if number % 256 == 255 and boot_s() >= end_s:
+                    return Usage(total_bytes, files, False)
+                try:
+                    found = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    # Removed while we looked: it uses nothing now.
+                    continue
+                except OSError:
+                    complete = False
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    if entry.path in others or (not others and found.st_dev != device):
+                        continue
+                    todo.append(entry.path)
+                elif found.st_nlink > 1:
+                    if (found.st_dev, found.st_ino) in seen:
+                        continue
+                    seen.add((found.st_dev, found.st_ino))
+                total_bytes += found.st_blocks * 512
+                files += 1
     return Usage(total_bytes, files, complete)
 
 

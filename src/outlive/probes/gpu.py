@@ -3,11 +3,14 @@ keep ``nvidia-smi`` inside the kernel for minutes, so each question has one dead
 
 import os
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 
 from outlive.probes.bounded import Bounded, last_line, run_bounded, text
 from outlive.wire.clock import boot_s
 from outlive.wire.values import Value
+
+if TYPE_CHECKING:
+    from outlive.probes.gpu_holders import GpuHolders
 
 STATES = ("ok", "none", "sick", "unknown")
 
@@ -165,7 +168,7 @@ def parse_query(printed: str, fields: Optional[Sequence[str]] = None) -> Tuple[G
     return tuple(_parse(printed, list(fields) if fields else [name for _, name in _FIELDS])[0])
 
 
-def holders(timeout_s: float = 5.0, argv: Optional[Sequence[str]] = None):  # type: ignore[no-untyped-def]
+def holders(timeout_s: float = 5.0, argv: Optional[Sequence[str]] = None) -> "GpuHolders":
     """Return who holds the GPUs, as ``gpu_holders.GpuHolders``; see there."""
     from outlive.probes import gpu_holders
 
@@ -199,7 +202,8 @@ def _parse(printed: str, asked: List[str]) -> Tuple[List[Gpu], Optional[str], st
         if len(cells) != len(asked) or not cells[0].isdigit():
             complaint = complaint or line.strip()
             continue
-        facts, errors = {}, []  # type: Dict[str, Any], List[str]
+        facts: Dict[str, Any] = {}
+        errors: List[str] = []
         for name, cell in zip(asked, cells):
             key, word = ours[name], cell.lower()
             if word in _ABSENT:

@@ -46,7 +46,7 @@ def holders(timeout_s: float = 5.0, argv: Optional[Sequence[str]] = None) -> Gpu
     """
     from outlive.probes.gpu import find_command
 
-    found = {}  # type: Dict[int, Dict[str, Any]]
+    found: Dict[int, Dict[str, Any]] = {}
     why = ""
     command = list(argv) if argv else find_command()
     if command is None:
@@ -65,7 +65,7 @@ def holders(timeout_s: float = 5.0, argv: Optional[Sequence[str]] = None) -> Gpu
 
 def parse_apps(printed: str) -> Dict[int, Dict[str, Any]]:
     """Read ``pid, name, MiB, uuid`` lines; a process on several devices is one entry with their sum."""
-    found = {}  # type: Dict[int, Dict[str, Any]]
+    found: Dict[int, Dict[str, Any]] = {}
     for line in printed.splitlines():
         # A process name may hold commas; the other cells do not.
         pid, _, rest = line.partition(",")
@@ -110,7 +110,7 @@ def _scan(found: Dict[int, Dict[str, Any]]) -> int:
 
 def _holder(pid: int, facts: Dict[str, Any]) -> GpuHolder:
     here = process.stat(pid) is not None
-    words = process.command_line(pid) if here else None  # type: Optional[List[str]]
+    words: Optional[List[str]] = process.command_line(pid) if here else None
     return GpuHolder(
         pid=pid,
         here=here,

@@ -53,7 +53,7 @@ def holders(dirs: Sequence[str], ignore: Iterable[int] = ()) -> Holders:
     for pid, stat in sorted(process.snapshot().items()):
         if stat.kernel or stat.state == "Z" or pid in skipped:
             continue
-        files = set()  # type: Set[str]
+        files: Set[str] = set()
         try:
             files.update(_open_for_write(pid, tops))
             files.update(_mapped_for_write(pid, tops))

@@ -68,7 +68,7 @@ def _candidates(hints: Sequence[str], env: Mapping[str, str]) -> List[Tuple[str,
 def _ask(path: str, why: str, env: Dict[str, str], end_s: float) -> Dict[str, Any]:
     import json
 
-    facts = {"path": path, "why": why, "version": None, "prefix": None, "venv": None, "why_unknown": ""}
+    facts: Dict[str, Any] = {"path": path, "why": why, "version": None, "prefix": None, "venv": None, "why_unknown": ""}
     left_s = min(_EACH_S, end_s - boot_s())
     if left_s <= 0:
         facts["why_unknown"] = "no time left to ask"
@@ -133,14 +133,14 @@ def torch_probe(python: str, timeout_s: float, environ: Optional[Mapping[str, st
     import binascii
     import json
 
-    facts = dict.fromkeys(
+    facts: Dict[str, Any] = dict.fromkeys(
         ("installed", "version", "cuda_build", "hip_build", "cuda_available", "device_count", "arch_list", "devices")
-    )  # type: Dict[str, Any]
+    )
     facts.update(python=python, why_no_cuda="", why_unknown="")
     mark = "outlive-" + binascii.hexlify(os.urandom(8)).decode("ascii")
     env = dict(os.environ if environ is None else environ)
     answer = run_bounded((python, "-c", _TORCH, mark), timeout_s, environ=env, cwd="/")
-    said = {}  # type: Dict[str, Any]
+    said: Dict[str, Any] = {}
     for line in text(answer.out).splitlines():
         if line.startswith(mark):
             try:
@@ -153,7 +153,8 @@ def torch_probe(python: str, timeout_s: float, environ: Optional[Mapping[str, st
     elif answer.why:
         facts["why_unknown"] = answer.why
     elif not said or answer.rc != 0:
-        facts["why_unknown"] = last_line(answer.out, answer.err) or "ended with %s" % answer.rc
+        # What it printed to standard output is our own marked lines; a negative status is a signal.
+        facts["why_unknown"] = "python ended with %s %s" % (answer.rc, last_line(answer.err))
     if facts["installed"] is False:
         facts["why_no_cuda"] = "torch is not installed for this interpreter"
     elif facts["cuda_available"] is False:

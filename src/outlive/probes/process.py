@@ -112,7 +112,7 @@ def members(
     where those are given; without them the caller has to know that the number was not reused.
     """
     table = snapshot()
-    roots = set()  # type: Set[int]
+    roots: Set[int] = set()
     if root_pid is not None and root_pid in table:
         if root_ticks is None or table[root_pid].ticks == root_ticks:
             roots.add(root_pid)
@@ -132,7 +132,7 @@ def environ(pid: int) -> Optional[Dict[str, str]]:
     data = _read("%s/%d/environ" % (PROC, pid))
     if data is None:
         return None
-    result = {}  # type: Dict[str, str]
+    result: Dict[str, str] = {}
     for item in data.split(b"\0"):
         name, equals, value = item.partition(b"=")
         if equals and name:
@@ -225,7 +225,7 @@ def snapshot() -> Dict[int, Stat]:
         from outlive.probes import process_ps
 
         return process_ps.table()
-    result = {}  # type: Dict[int, Stat]
+    result: Dict[int, Stat] = {}
     try:
         names = os.listdir(PROC)
     except OSError:
@@ -268,11 +268,12 @@ def _runs(found: Stat) -> bool:
 
 
 def _descendants(roots: Iterable[int], table: Dict[int, Stat]) -> Set[int]:
-    children = {}  # type: Dict[int, List[int]]
+    children: Dict[int, List[int]] = {}
     for found in table.values():
         children.setdefault(found.ppid, []).append(found.pid)
-    result = set()  # type: Set[int]
-    todo, seen = [pid for pid in roots if pid in table], set()  # type: ignore[var-annotated]
+    result: Set[int] = set()
+    todo = [pid for pid in roots if pid in table]
+    seen: Set[int] = set()
     while todo:
         pid = todo.pop()
         if pid in seen:

@@ -4,7 +4,7 @@ Start times are whole seconds here, which is enough to tell a process from a lat
 in all but the first second of its life.
 """
 
-from typing import Dict, List, Optional
+from typing import Dict, List, Optional, Sequence
 
 from outlive.probes.process import Stat
 
@@ -14,7 +14,7 @@ _COLUMNS = ("-o", "pid=", "-o", "ppid=", "-o", "stat=", "-o", "time=", "-o", "ls
 
 def table(pid: Optional[int] = None) -> Dict[int, Stat]:
     """Return the processes that ``ps`` lists (all, or only ``pid``); empty where there is no ``ps``."""
-    result = {}  # type: Dict[int, Stat]
+    result: Dict[int, Stat] = {}
     for line in _ps(("-A",) if pid is None else ("-p", str(pid)), _COLUMNS):
         found = parse_line(line)
         if found is not None:
@@ -84,14 +84,14 @@ def boot_id() -> Optional[str]:
     return None
 
 
-def _ps(which: tuple, columns: tuple) -> List[str]:  # type: ignore[type-arg]
+def _ps(which: Sequence[str], columns: Sequence[str]) -> List[str]:
     import os
 
     from outlive.probes.bounded import run_bounded, text
 
     # The C locale fixes the words of the date; UTC keeps a start time equal across a change of summer time.
     environ = dict(os.environ, LC_ALL="C", LANG="C", TZ="UTC", COLUMNS="100000")
-    answer = run_bounded(("ps",) + tuple(which) + tuple(columns), _TIMEOUT_S, environ=environ)
+    answer = run_bounded(["ps"] + list(which) + list(columns), _TIMEOUT_S, environ=environ)
     return text(answer.out).splitlines()
 
 

@@ -8,7 +8,7 @@ from outlive.probes.bounded import run_bounded, text
 from outlive.wire.clock import boot_s
 from outlive.wire.values import Value
 
-_VERSION_FLAG = {
+_VERSION_FLAG: Dict[str, Tuple[str, ...]] = {
     "bash": ("--version",),
     "sh": (),
     "tmux": ("-V",),
@@ -22,7 +22,7 @@ _VERSION_FLAG = {
     "setsid": ("--version",),
     "flock": ("--version",),
     "docker": ("--version",),
-}  # type: Dict[str, Tuple[str, ...]]
+}
 
 NAMES = tuple(_VERSION_FLAG)
 
