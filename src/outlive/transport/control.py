@@ -58,7 +58,9 @@ class Control:
 
     def __init__(self, base: Sequence[str], destination: str) -> None:
         self._base, self._destination = list(base), destination
-        name = hashlib.sha256("\0".join([*base, destination]).encode("utf-8", "surrogateescape")).hexdigest()[:12]
+        # `up` may accept a new key and later commands may not; that is no other connection.
+        same = [word for word in base if not word.startswith("StrictHostKeyChecking=")]
+        name = hashlib.sha256("\0".join([*same, destination]).encode("utf-8", "surrogateescape")).hexdigest()[:12]
         self.socket = directory() / name
         self._marker = self.socket.with_suffix(".off")
 
@@ -125,10 +127,17 @@ class Control:
             if returncode != 0 or not self.socket.exists():
                 raise MasterFailed(text, late=returncode is None)
 
+    def retire(self) -> None:
+        """Let the master take nothing new; what runs over it goes on. Bounded; never raises."""
+        self._drop("stop")
+
     def stop(self) -> None:
-        """End the master if there is one: asked first, its socket removed in any case. Bounded; never raises."""
+        """End the master and all that runs over it. Bounded; never raises."""
+        self._drop("exit")
+
+    def _drop(self, verb: str) -> None:
         if self.socket.exists():
-            self._ask("exit", 2.0)
+            self._ask(verb, 2.0)
             self.socket.unlink(missing_ok=True)
 
     def _ask(self, verb: str, timeout_s: float) -> bool:

@@ -108,11 +108,11 @@ class SshExec:
                 if not _SESSION_REFUSED.search(attempt.err.noise):
                     shared.bears()
                 else:
-                    self._share_no_more(
-                        shared
-                    )  # ssh went around by itself, at the price of a lost round trip each time
+                    # ssh went around by itself, at the price of a lost round trip each time.
+                    shared.remember_unwanted(sure=True)
+                    shared.retire()
                 return self._completed(attempt, argv, timeout_s)
-            shared.stop()
+            shared.retire()
         attempt = self._attempt(argv, stdin, deadline, timeout_s, None)
         done = self._completed(attempt, argv, timeout_s)
         if shared and not self._went_stale:
@@ -127,7 +127,7 @@ class SshExec:
         stream = self._begin_stream(argv, deadline, shared) if shared else None
         if stream is None:
             if shared:
-                shared.stop()
+                shared.retire()
             stream = self._begin_stream(argv, deadline, None)
             assert stream is not None
         self._streams.append(stream)
