@@ -1,4 +1,7 @@
-"""The verbs that a client calls on a box. Each reads one request, answers in frames, and is repeatable."""
+"""The verbs that a client calls on a box. Each reads one request, answers in frames, and is repeatable.
+
+A module is imported by the call that needs it: every poll of every watcher pays for what is imported here.
+"""
 
 import json
 import os
@@ -7,8 +10,7 @@ import sys
 import uuid
 from typing import IO, Any, Callable, Dict, List
 
-from outlive.onbox import code, inbox, poll, scan, start, trees
-from outlive.onbox.start import Refused
+from outlive.onbox.refused import Refused
 from outlive.onbox.status import machine_of, status
 from outlive.wire import WIRE_MAJOR, WIRE_MINOR
 from outlive.wire.clock import boot_s, wall_s
@@ -24,6 +26,8 @@ def _answer(out: IO[bytes], data: Dict[str, Any]) -> None:
 
 def hello(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
     """Make the box directory and its id on first contact; say who and what answers."""
+    from outlive.onbox import start
+
     os.makedirs(box.dir, mode=0o700, exist_ok=True)
     if not os.path.exists(box.box_id):
         try:
@@ -72,10 +76,14 @@ def record_box(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: I
 
 
 def code_have(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+    from outlive.onbox import code
+
     _answer(out, code.have(box, request["files"]))
 
 
 def code_put(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+    from outlive.onbox import code
+
     try:
         _answer(out, code.put(box, request["files"], request["need"], int(request["from"]), source))
     except code.BadSnapshot as error:
@@ -83,10 +91,14 @@ def code_put(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[
 
 
 def run_start(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+    from outlive.onbox import start
+
     _answer(out, start.start(box, request))
 
 
 def run_wake(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+    from outlive.onbox import start
+
     woken = start.wake(box, request["run"], request.get("payload") or {})
     _answer(out, {"woken": woken, "status": status(box, box.run(request["run"]))})
 
@@ -95,6 +107,7 @@ def run_ask(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[b
     """Put a request into the run's inbox and wait a bounded time for the answer in its journal."""
     import time
 
+    from outlive.onbox import inbox, start
     from outlive.wire.journal import read_all
 
     run = box.run(request["run"])
@@ -118,6 +131,7 @@ def run_ask(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[b
 
 def run_manifest(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
     """The roster with its proofs: frozen when the run has ended, else as it stands, plus checkpoints and drift."""
+    from outlive.onbox import code
     from outlive.wire.journal import read_all
     from outlive.wire.runview import RunView
 
@@ -152,22 +166,32 @@ def run_manifest(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out:
 
 
 def do_poll(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+    from outlive.onbox import poll
+
     poll.poll(box, request, out)
 
 
 def tree_list(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+    from outlive.onbox import trees
+
     _answer(out, trees.listing(request))
 
 
 def tree_have(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+    from outlive.onbox import trees
+
     _answer(out, trees.have(request))
 
 
 def tree_put(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+    from outlive.onbox import trees
+
     _answer(out, trees.put(request, source))
 
 
 def tree_get(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+    from outlive.onbox import trees
+
     if request.get("run") and request.get("lease"):
         trees.lease(box.run(request["run"]), machine_of(box), request["lease"], [f["path"] for f in request["files"]], 600.0)
     trees.get(request, out)
@@ -176,11 +200,15 @@ def tree_get(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[
 
 
 def gate_scan(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+    from outlive.onbox import scan
+
     _answer(out, scan.gate_scan(box, request))
 
 
 def fence(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
     """Tell a run that it moved: whoever wakes up here later stops."""
+    from outlive.onbox import start
+
     run = box.run(request["run"])
     if not os.path.exists(run.spec):
         raise Refused("no_run", "no run %s on this box" % request["run"])
@@ -196,6 +224,8 @@ def purge(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[byt
 
     Answers with every path that was removed.
     """
+    from outlive.onbox import start
+
     wanted = request.get("runs")
     live = [s["run"] for s in start.job_runs(box) if (wanted is None or s["run"] in wanted) and (s["work_alive"] or not s["ended"])]
     if live:
@@ -238,7 +268,7 @@ def serve(source: IO[bytes], out: IO[bytes]) -> int:
     request = json.loads(source.readline().decode("utf-8"))
     write_mark(out, request["nonce"])
     out.flush()
-    box = BoxFiles(trees.expand(request["root"]))
+    box = BoxFiles(os.path.normpath(os.path.expanduser(request["root"])))
     call = CALLS.get(request["call"])
     try:
         if call is None:

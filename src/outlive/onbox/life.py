@@ -51,6 +51,13 @@ class Life:
         self.ending: Optional[Tuple[str, str]] = None
         self._keeper_started_b: Optional[float] = None
 
+    def note(self, point: Dict[str, Any]) -> None:
+        """Take the step of a metric point; an attempt's end is judged with it."""
+        if point.get("step") is not None:
+            self.last_step = int(point["step"])
+        if point.get("total") is not None:
+            self.total_steps = int(point["total"])
+
     # -- stages ---------------------------------------------------------------------------------
 
     def stages(self) -> List[Dict[str, Any]]:

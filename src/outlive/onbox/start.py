@@ -11,20 +11,12 @@ from typing import Any, Dict, Iterator, List, Optional
 from outlive.onbox import code, inbox
 from outlive.onbox.context import program
 from outlive.onbox.status import status
-from outlive.onbox.supervisor import supervised
+from outlive.onbox.lock import supervised
+from outlive.onbox.refused import Refused
 from outlive.wire import spec as specs
 from outlive.wire.clock import boot_s, wall_s
 from outlive.wire.journal import JournalWriter
 from outlive.wire.names import BoxFiles, RunFiles, new_run_id, write_aside
-
-
-class Refused(Exception):
-    """A call that is understood and not carried out. ``code`` is stable; ``facts`` are for the client's sentence."""
-
-    def __init__(self, code: str, text: str, **facts: Any) -> None:
-        super().__init__(text)
-        self.code = code
-        self.facts = facts
 
 
 @contextmanager

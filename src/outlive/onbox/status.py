@@ -2,9 +2,10 @@
 
 import json
 import os
+import time
 from typing import Any, Dict, Optional, Tuple
 
-from outlive.onbox.supervisor import supervised
+from outlive.onbox.lock import supervised
 from outlive.probes.process import is_alive, machine_identity
 from outlive.wire.clock import boot_s
 from outlive.wire.journal import read_all
@@ -126,8 +127,6 @@ def _size(path: str) -> int:
 
 def _age(path: str) -> Optional[float]:
     """Age of a file's last change. File times are wall times, so a jumped clock can only make this unknown, not negative."""
-    import time
-
     try:
         age = time.time() - os.path.getmtime(path)
     except FileNotFoundError:

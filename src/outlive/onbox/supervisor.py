@@ -4,8 +4,6 @@ It samples, tails, parses, decides, copies, prunes and notifies; it holds nothin
 needs, so killing it costs nothing but the time until a keeper starts the next one.
 """
 
-import errno
-import fcntl
 import json
 import os
 import signal
@@ -20,6 +18,7 @@ from outlive.onbox.context import Context, read_json
 from outlive.onbox.durable import Durable
 from outlive.onbox.keep import Keep
 from outlive.onbox.life import Life
+from outlive.onbox.lock import lock_run
 from outlive.onbox.notice import Notifier
 from outlive.onbox.samples import Sampler
 from outlive.onbox.tail import LogTail
@@ -29,30 +28,6 @@ from outlive.wire.clock import boot_s
 from outlive.wire.names import RunFiles, write_aside
 
 TICK_S = 0.5
-
-
-def lock_run(run: RunFiles) -> Optional[int]:
-    """Take the run's supervisor lock. Returns the held descriptor, or None when another holds it."""
-    fd = os.open(run.supervisor_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(fd)
-        if error.errno in (errno.EAGAIN, errno.EACCES):
-            return None
-        raise
-    return fd
-
-
-def supervised(run: RunFiles) -> bool:
-    """Return whether a supervisor of the run holds its lock right now."""
-    if not os.path.exists(run.dir):
-        return False
-    fd = lock_run(run)
-    if fd is None:
-        return True
-    os.close(fd)
-    return False
 
 
 class Supervisor:
@@ -178,15 +153,17 @@ class Supervisor:
     def tick(self) -> None:
         self.reap()
         inbox.handle(self.context, self.handlers())
+        points = self.tail.tick()
+        for point in points:
+            self.keep.newest_metric.update(point)
+            # before the decisions: an attempt that ended must be judged with its last step
+            self.life.note(point)
         self.life.tick()
         current = self.context.view.attempt
         if current is not None and current.number != self._attempt_seen:
             self._attempt_seen = current.number
             self.tail.new_attempt()
             self.watching.new_attempt()
-        points = self.tail.tick()
-        for point in points:
-            self.keep.newest_metric.update(point)
         self.tail.enforce_cap(int(self.context.limits["log_cap_bytes"]))
         self.keep.tick()
         self.durable.tick()

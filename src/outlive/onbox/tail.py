@@ -58,7 +58,7 @@ class LogTail:
         for point in points:
             self.last_point.update(point)
         if known or not points:
-            return [] if known else points
+            return points
         lines = []
         for point in points:
             lines.append(json.dumps(dict(wire_point(point), b=round(boot_s(), 3), w=round(wall_s(), 3)), separators=(",", ":")))

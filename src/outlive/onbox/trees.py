@@ -7,7 +7,7 @@ import os
 from typing import IO, Any, Dict, List, Optional
 
 from outlive.artifacts.manifest import scan
-from outlive.onbox.start import Refused
+from outlive.onbox.refused import Refused
 from outlive.probes.disk import disk
 from outlive.wire.clock import boot_s
 from outlive.wire.frames import CHUNK_BYTES, read_frames, write_frame

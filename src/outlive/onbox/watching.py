@@ -45,10 +45,7 @@ class Watching:
         now = boot_s()
         for point in points:
             self.alarms.on_metric(point, now)
-            if point.get("step") is not None:
-                self.last_step = life.last_step = int(point["step"])
-            if point.get("total") is not None:
-                life.total_steps = int(point["total"])
+        self.last_step = life.last_step
         for kind, at in (
             ("log", tail.last_growth_b), ("artifact", keep.advanced_b), ("cpu", sampler.cpu_advanced_b),
         ):
