@@ -53,7 +53,16 @@ class AlarmLimits:
     first_metric_s: float = 1800.0
     """Stall limit until the first metric: loading and compiling take long."""
     quiet_phase_s: float = 3600.0
-    quiet_phases: Tuple[str, ...] = ("setup", "download", "compile", "evaluation", "eval", "validation", "checkpoint", "save")
+    quiet_phases: Tuple[str, ...] = (
+        "setup",
+        "download",
+        "compile",
+        "evaluation",
+        "eval",
+        "validation",
+        "checkpoint",
+        "save",
+    )
     busy_factor: float = 6.0
     """After this many stall limits without metric or artifact, activity alone no longer counts as progress."""
     learned_max_s: float = 4 * 3600.0
@@ -149,7 +158,8 @@ class Alarms:
         before = max([self._seen_s[k] for k in ("metric", "artifact") if k in self._seen_s], default=None)
         if kind == "metric":
             last = self._seen_s.get("metric")
-            if last is not None and now_s > last:  # a burst read at one time is one arrival
+            # A burst read at one time is one arrival; a pause that was alarmed is learned below, not averaged.
+            if last is not None and now_s > last and ("stall", "") not in self._raised:
                 self._gaps_s.append(now_s - last)
         self._seen_s[kind] = now_s
         if kind in ("metric", "artifact") and ("stall", "") in self._raised:
@@ -237,10 +247,15 @@ class Alarms:
         }
         expects = "metric" in self._seen_s
         if idle_s > limit:
-            text = "no log line, metric, artifact, CPU or GPU time for %s; the limit is %s" % (_span(idle_s), _span(limit))
+            text = "no log line, metric, artifact, CPU or GPU time for %s; the limit is %s" % (
+                _span(idle_s),
+                _span(limit),
+            )
             self._set("stall", True, "error", text, evidence)
         elif expects and silent_s > limit * self.limits.busy_factor:
-            text = "busy, but no metric and no artifact for %s; buffered output would have come by now" % _span(silent_s)
+            text = "busy, but no metric and no artifact for %s; buffered output would have come by now" % _span(
+                silent_s
+            )
             self._set("stall", True, "warning", text, evidence)
         elif ("stall", "") in self._raised and (silent_s <= limit or (not expects and idle_s <= limit / 2)):
             self._set("stall", False, "error", "something advanced again", evidence)
@@ -253,7 +268,7 @@ class Alarms:
             if facts.get("alive") is not None and (ok is not None or steps_done is not None):
                 self._set("hung", False, "warning", "the work ended or goes on", {})
             return False
-        moved = max([self._start_s or now_s] + [t for t in self._seen_s.values()])
+        moved = max([now_s if self._start_s is None else self._start_s] + list(self._seen_s.values()))
         idle_s = now_s - moved
         if idle_s > self.limits.hung_idle_s:
             text = "the work is complete, but its process has not ended; nothing moved for %s" % _span(idle_s)
@@ -293,7 +308,13 @@ class Alarms:
             self._nan_grad = self._nan_grad + 1 if bad_grad else 0
         self._finite = 0 if (bad_loss or bad_val or bad_grad) else self._finite + 1
         lim = self.limits
-        evidence = {"step": place[0], "epoch": place[1], "loss": _word(loss), "val_loss": _word(val), "grad_norm": _word(grad)}
+        evidence = {
+            "step": place[0],
+            "epoch": place[1],
+            "loss": _word(loss),
+            "val_loss": _word(val),
+            "grad_norm": _word(grad),
+        }
         at = " at step %s" % place[0] if place[0] is not None else ""
         if self._nan >= lim.nan_points:
             what = "exactly 0 with a gradient that is not finite" if loss == 0.0 else "not finite (%s)" % _word(loss)
@@ -425,7 +446,9 @@ class Alarms:
 
     # -- raising and clearing
 
-    def _set(self, kind: str, on: bool, severity: str, sentence: str, evidence: Dict[str, Any], subject: str = "") -> None:
+    def _set(
+        self, kind: str, on: bool, severity: str, sentence: str, evidence: Dict[str, Any], subject: str = ""
+    ) -> None:
         key = (kind, subject)
         if on and key not in self._raised:
             self._raised[key] = severity

@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from typing import Any, Deque, Dict, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 News = Tuple[bool, str, Dict[str, Any]]
 """Raised (True) or over (False), in words, with figures."""
@@ -20,7 +20,8 @@ class _Series:
     def begin(self) -> None:
         """Forget levels: after a resume, a phase or a jump of the learning rate, warm up again."""
         self.count = 0
-        self.ema = math.nan
+        self.recent = deque(maxlen=5)  # type: Deque[float]
+        self.level = math.nan
         self.best = math.inf
         self.last = math.nan
         self.over = 0
@@ -31,28 +32,27 @@ class _Series:
         """Return (raised, threshold) at a change."""
         lim = self.limits
         self.count += 1
-        if self.count == 1:
-            self.ema = loss
-        else:
+        if self.count > 1:
             self.jumps.append(abs(loss - self.last))
-            self.ema += 0.3 * (loss - self.ema)
         self.last = loss
+        self.recent.append(loss)
+        self.level = sorted(self.recent)[len(self.recent) // 2]  # a median: one spike does not move it
         if self.count <= lim.divergence_warmup_points:
             if self.count > lim.divergence_warmup_points // 2:
-                self.best = min(self.best, self.ema)
+                self.best = min(self.best, self.level)
             return None
         # The median jump between neighbours follows the noise and not the trend nor a few spikes.
         jumps = sorted(self.jumps)
         noise = 1.4826 * jumps[len(jumps) // 2] / math.sqrt(2.0)
         rise = max(lim.divergence_sigmas * noise, lim.divergence_share * abs(self.best), 1e-6)
         bound = self.best + rise
-        if self.ema > bound:
+        if self.level > bound:
             self.over, self.under = self.over + 1, 0
-        elif self.ema < self.best + rise / 2.0:
+        elif self.level < self.best + rise / 2.0:
             self.over, self.under = 0, self.under + 1
         else:
             self.over = self.under = 0
-        self.best = min(self.best, self.ema)
+        self.best = min(self.best, self.level)
         if not self.up and self.over >= lim.divergence_patience:
             self.up = True
             return True, bound
@@ -93,11 +93,21 @@ class Divergence:
         up, bound = change
         step = point.get("step")
         at = " at step %s" % step if step is not None else ""
-        evidence = {"step": step, "smoothed": round(series.ema, 6), "best": round(series.best, 6), "bound": round(bound, 6)}
+        evidence = {
+            "step": step,
+            "smoothed": round(series.level, 6),
+            "best": round(series.best, 6),
+            "bound": round(bound, 6),
+        }
         if up:
-            text = "the loss has left its level%s: smoothed %.4g, best %.4g, bound %.4g" % (at, series.ema, series.best, bound)
+            text = "the loss has left its level%s: smoothed %.4g, best %.4g, bound %.4g" % (
+                at,
+                series.level,
+                series.best,
+                bound,
+            )
         elif any(s.up for s in self._series.values()):
             return None
         else:
-            text = "the loss is back near its best%s: smoothed %.4g, best %.4g" % (at, series.ema, series.best)
+            text = "the loss is back near its best%s: smoothed %.4g, best %.4g" % (at, series.level, series.best)
         return up, text, evidence

@@ -53,8 +53,16 @@ HINTS: Tuple[Tuple[str, str, Pattern[str]], ...] = (
     ),
     ("disk", "inodes", _re(r"no inodes|out of inodes|inode (?:quota|limit)")),
     ("disk", "quota", _re(r"disk quota exceeded|Errno 122\]|quota exceeded")),
-    ("disk", "space", _re(r"no space left on device|Errno 28\]|ENOSPC|not enough free disk space|disk is full|disk full")),
-    ("disk", "write", _re(r"PytorchStreamWriter failed writing|inline_container.* unexpected pos \d+ vs|failed to write all bytes")),
+    (
+        "disk",
+        "space",
+        _re(r"no space left on device|Errno 28\]|ENOSPC|not enough free disk space|disk is full|disk full"),
+    ),
+    (
+        "disk",
+        "write",
+        _re(r"PytorchStreamWriter failed writing|inline_container.* unexpected pos \d+ vs|failed to write all bytes"),
+    ),
     (
         "oom_gpu",
         "the GPU's memory is exhausted",
@@ -79,12 +87,16 @@ HINTS: Tuple[Tuple[str, str, Pattern[str]], ...] = (
         "driver",
         "driver and CUDA runtime do not fit each other",
         _re(
-            r"driver/library version mismatch|driver version is insufficient|driver is too old|Found no NVIDIA driver",
+            r"driver/library version mismatch|driver version is insufficient|driver (?:on your system )?is too old|Found no NVIDIA driver",
             r"forward compatibility was attempted|unsupported display driver|system not yet initialized|nvml.*mismatch",
             r"couldn't communicate with the NVIDIA driver|Error 80[234]:",
         ),
     ),
-    ("walltime", "the scheduler's time limit was reached", _re(r"DUE TO TIME LIMIT|walltime.*exceeded|exceeded.*walltime")),
+    (
+        "walltime",
+        "the scheduler's time limit was reached",
+        _re(r"DUE TO TIME LIMIT|walltime.*exceeded|exceeded.*walltime"),
+    ),
     (
         "preempted",
         "the scheduler or the platform took the machine back",
@@ -118,7 +130,9 @@ HINTS: Tuple[Tuple[str, str, Pattern[str]], ...] = (
     (
         "command_missing",
         "the command was not found",
-        _re(r"command not found|can't open file .*No such file|exec format error|bad interpreter|: not found$|^exec: .*not found"),
+        _re(
+            r"command not found|can't open file .*No such file|exec format error|bad interpreter|: not found$|^exec: .*not found"
+        ),
     ),
     (
         NEUTRAL,

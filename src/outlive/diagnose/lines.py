@@ -6,7 +6,7 @@ not blank. Each earlier state is offered too, marked ``bar``, so that metrics ca
 """
 
 import re
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import List, NamedTuple, Sequence, Tuple
 
 MAX_LINE_BYTES = 64 * 1024
 """Bytes kept of one line or bar state; the rest is counted and dropped."""

@@ -28,7 +28,8 @@ _FIELD = re.compile(
     re.IGNORECASE,
 )
 _RATE = re.compile(
-    r"(?<![\w.])(?P<num>\d[\d,]*\.?\d*)\s?(?P<unit>[kKMG]?)\s?(?:tokens?|tok|toks)\s?/\s?s(?:ec(?:ond)?)?\b", re.IGNORECASE
+    r"(?<![\w.])(?P<num>\d[\d,]*\.?\d*)\s?(?P<unit>[kKMG]?)\s?(?:tokens?|tok|toks)\s?/\s?s(?:ec(?:ond)?)?\b",
+    re.IGNORECASE,
 )
 _SPLIT = re.compile(r"[\s_./@-]+|(?<=[a-z])(?=[A-Z])")
 _SCALE = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
@@ -102,7 +103,11 @@ def _name_of(words: List[str]) -> Tuple[str, int]:
             return "loss", 0 if words == ["loss"] else 1
         return "loss", 5
     if last == "lr" or words[0] == "lr" or words[-2:] == ["learning", "rate"]:
-        return ("", 0) if rest & {"initial", "base", "max", "min", "peak", "warmup", "decay", "final"} else ("lr", len(words) - 1)
+        return (
+            ("", 0)
+            if rest & {"initial", "base", "max", "min", "peak", "warmup", "decay", "final"}
+            else ("lr", len(words) - 1)
+        )
     if last in ("gnorm", "grad", "gradnorm") or ("norm" in rest and rest & {"grad", "gradient", "total"}):
         return ("grad_norm", 0) if last in ("norm", "gnorm", "gradnorm") or "norm" in rest else ("", 0)
     if last == "mfu":

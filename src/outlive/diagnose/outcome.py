@@ -22,14 +22,26 @@ _WORDS: Dict[str, str] = {}
 for _cls, _list in (
     ("oom_host", "OUTOFMEMORY OOM OOMKILLED OUTOFMEMORYERROR"),
     ("walltime", "TIMEOUT TIMELIMIT WALLTIME DEADLINE DEADLINEEXCEEDED TIMEDOUT"),
-    ("preempted", "PREEMPTED PREEMPTION PREEMPTING SPOTINTERRUPTION SPOT INTERRUPTED REVOKED EVICTED RECLAIMED TERMINATEDBYPLATFORM"),
+    (
+        "preempted",
+        "PREEMPTED PREEMPTION PREEMPTING SPOTINTERRUPTION SPOT INTERRUPTED REVOKED EVICTED RECLAIMED TERMINATEDBYPLATFORM",
+    ),
     ("reboot", "NODEFAIL BOOTFAIL NODELOST NODESHUTDOWN REBOOT NODEFAILURE NODEREBOOT"),
     ("cancelled", "CANCELLED CANCELED CANCEL"),
 ):
     for _word in _list.split():
         _WORDS[_word] = _cls
 
-_KILLED_CHILD = ("killed", "sigkill", "exitcode", "exited unexpectedly", "brokenprocesspool", "oom", "signal 9", "memory")
+_KILLED_CHILD = (
+    "killed",
+    "sigkill",
+    "exitcode",
+    "exited unexpectedly",
+    "brokenprocesspool",
+    "oom",
+    "signal 9",
+    "memory",
+)
 _CANNOT_TELL = frozenset({9, 15})
 
 
@@ -92,7 +104,9 @@ _HINTED = _EXIT + ("fatal_lines",)
 
 RULES: Tuple[Rule, ...] = (
     # -- we did it ourselves
-    Rule("lease", lambda c: c.stop == "lease", lambda c: "the run lease ended; we stopped it" + c.steps(), ("our_stop",)),
+    Rule(
+        "lease", lambda c: c.stop == "lease", lambda c: "the run lease ended; we stopped it" + c.steps(), ("our_stop",)
+    ),
     Rule(
         "suspect",
         lambda c: c.stop == "hung" and c.ok is False,
@@ -145,10 +159,27 @@ RULES: Tuple[Rule, ...] = (
         _EXIT + _ART,
     ),
     # -- the scheduler, the platform, the machine
-    Rule("oom_host", lambda c: c.word == "oom_host", lambda c: "the scheduler says: out of memory", ("scheduler_word",)),
-    Rule("walltime", lambda c: c.word == "walltime", lambda c: "the scheduler's time limit was reached", ("scheduler_word",)),
-    Rule("preempted", lambda c: c.word == "preempted", lambda c: "taken away by " + _notice(c), ("scheduler_word", "notice")),
-    Rule("reboot", lambda c: c.word == "reboot", lambda c: "the node failed: " + _quote(c.e.scheduler_word), ("scheduler_word",)),
+    Rule(
+        "oom_host", lambda c: c.word == "oom_host", lambda c: "the scheduler says: out of memory", ("scheduler_word",)
+    ),
+    Rule(
+        "walltime",
+        lambda c: c.word == "walltime",
+        lambda c: "the scheduler's time limit was reached",
+        ("scheduler_word",),
+    ),
+    Rule(
+        "preempted",
+        lambda c: c.word == "preempted",
+        lambda c: "taken away by " + _notice(c),
+        ("scheduler_word", "notice"),
+    ),
+    Rule(
+        "reboot",
+        lambda c: c.word == "reboot",
+        lambda c: "the node failed: " + _quote(c.e.scheduler_word),
+        ("scheduler_word",),
+    ),
     Rule(
         "unknown",
         lambda c: c.word == "cancelled",
@@ -183,7 +214,10 @@ RULES: Tuple[Rule, ...] = (
     Rule(
         "oom_host",
         lambda c: c.oom and c.signal in (6, 7, 9),
-        lambda c: "%s and the kernel's out-of-memory killer struck %d time(s) in the cgroup" % (c.ended(), c.e.oom_kill_delta or 0),
+        lambda c: (
+            "%s and the kernel's out-of-memory killer struck %d time(s) in the cgroup"
+            % (c.ended(), c.e.oom_kill_delta or 0)
+        ),
         _EXIT + ("oom_kill_delta",),
     ),
     Rule(
@@ -209,7 +243,10 @@ RULES: Tuple[Rule, ...] = (
     Rule(
         "disk_bytes",
         lambda c: c.failed and (c.e.disk_refused == "bytes" or _disk_hint(c) in ("bytes", "quota")),
-        lambda c: "%s; %s" % (c.ended(), "a disk quota is exceeded" if _disk_hint(c) == "quota" else "the disk has no bytes left"),
+        lambda c: (
+            "%s; %s"
+            % (c.ended(), "a disk quota is exceeded" if _disk_hint(c) == "quota" else "the disk has no bytes left")
+        ),
         _HINTED + ("disk_refused", "disk_bytes_free"),
     ),
     Rule(
@@ -219,19 +256,30 @@ RULES: Tuple[Rule, ...] = (
         _HINTED + ("disk_bytes_free", "disk_inodes_free"),
     ),
     # -- numbers
-    Rule("nan", lambda c: c.failed and c.hint.cls == "nan", lambda c: "%s; %s" % (c.ended(), c.line()), _HINTED + ("nan_seen",)),
     Rule(
         "nan",
-        lambda c: c.failed and c.e.nan_seen and c.signal is None and (not c.hint.cls or "nan" in c.hint.line.lower().split()),
+        lambda c: c.failed and c.hint.cls == "nan",
+        lambda c: "%s; %s" % (c.ended(), c.line()),
+        _HINTED + ("nan_seen",),
+    ),
+    Rule(
+        "nan",
+        lambda c: (
+            c.failed and c.e.nan_seen and c.signal is None and (not c.hint.cls or "nan" in c.hint.line.lower().split())
+        ),
         lambda c: "%s after NaN or Inf in the metrics" % c.ended(),
         _HINTED + ("nan_seen",),
     ),
     # -- signals with a meaning of their own
-    Rule("hangup", lambda c: c.signal == 1, lambda c: "hang-up: the terminal or session it belonged to went away", _EXIT),
+    Rule(
+        "hangup", lambda c: c.signal == 1, lambda c: "hang-up: the terminal or session it belonged to went away", _EXIT
+    ),
     Rule(
         "config",
         lambda c: c.signal == 7 and ("shm" in c.said or "shared memory" in c.said),
-        lambda c: "bus error; the shared memory (/dev/shm) is too small or full: fewer loader workers or a larger /dev/shm",
+        lambda c: (
+            "bus error; the shared memory (/dev/shm) is too small or full: fewer loader workers or a larger /dev/shm"
+        ),
         _HINTED,
     ),
     # -- the log's last word
@@ -247,10 +295,27 @@ RULES: Tuple[Rule, ...] = (
         lambda c: "%s; %s: %s" % (c.ended(), c.hint.what, c.line()),
         _HINTED,
     ),
-    Rule("driver", lambda c: c.hint.cls == "driver" and _not_done(c), lambda c: "%s; %s: %s" % (c.ended(), c.hint.what, c.line()), _HINTED),
-    Rule("walltime", lambda c: c.failed and c.hint.cls == "walltime", lambda c: "%s; %s" % (c.ended(), c.line()), _HINTED),
-    Rule("preempted", lambda c: c.failed and c.hint.cls == "preempted", lambda c: "%s; %s" % (c.ended(), c.line()), _HINTED),
-    Rule("network", lambda c: c.failed and c.hint.cls == "network", lambda c: "%s; %s: %s" % (c.ended(), c.hint.what, c.line()), _HINTED),
+    Rule(
+        "driver",
+        lambda c: c.hint.cls == "driver" and _not_done(c),
+        lambda c: "%s; %s: %s" % (c.ended(), c.hint.what, c.line()),
+        _HINTED,
+    ),
+    Rule(
+        "walltime", lambda c: c.failed and c.hint.cls == "walltime", lambda c: "%s; %s" % (c.ended(), c.line()), _HINTED
+    ),
+    Rule(
+        "preempted",
+        lambda c: c.failed and c.hint.cls == "preempted",
+        lambda c: "%s; %s" % (c.ended(), c.line()),
+        _HINTED,
+    ),
+    Rule(
+        "network",
+        lambda c: c.failed and c.hint.cls == "network",
+        lambda c: "%s; %s: %s" % (c.ended(), c.hint.what, c.line()),
+        _HINTED,
+    ),
     # -- the shell's own statuses
     Rule(
         "command_missing",
@@ -258,9 +323,24 @@ RULES: Tuple[Rule, ...] = (
         lambda c: _command(c),
         _HINTED,
     ),
-    Rule("config", lambda c: c.hint.cls == "config" and _not_done(c), lambda c: "%s; %s: %s" % (c.ended(), c.hint.what, c.line()), _HINTED),
-    Rule("unknown", lambda c: c.failed and c.hint.cls == "unknown", lambda c: "%s; %s: %s" % (c.ended(), c.hint.what, c.line()), _HINTED),
-    Rule("code", lambda c: c.hint.cls == "code" and _not_done(c), lambda c: "%s; %s: %s" % (c.ended(), c.hint.what, c.line()), _HINTED),
+    Rule(
+        "config",
+        lambda c: c.hint.cls == "config" and _not_done(c),
+        lambda c: "%s; %s: %s" % (c.ended(), c.hint.what, c.line()),
+        _HINTED,
+    ),
+    Rule(
+        "unknown",
+        lambda c: c.failed and c.hint.cls == "unknown",
+        lambda c: "%s; %s: %s" % (c.ended(), c.hint.what, c.line()),
+        _HINTED,
+    ),
+    Rule(
+        "code",
+        lambda c: c.hint.cls == "code" and _not_done(c),
+        lambda c: "%s; %s: %s" % (c.ended(), c.hint.what, c.line()),
+        _HINTED,
+    ),
     Rule(
         "config",
         lambda c: c.failed and c.code == 2 and ("usage:" in c.said or ": error:" in c.said),
@@ -318,7 +398,12 @@ RULES: Tuple[Rule, ...] = (
         lambda c: "%s, which we did not send" % c.ended(),
         _EXIT + ("our_stop",),
     ),
-    Rule("unknown", lambda c: True, lambda c: "%s, and no line of the log names a cause%s" % (c.ended(), _last(c)), _HINTED),
+    Rule(
+        "unknown",
+        lambda c: True,
+        lambda c: "%s, and no line of the log names a cause%s" % (c.ended(), _last(c)),
+        _HINTED,
+    ),
 )
 """The whole table. Order is meaning: our own acts, the program's own end, records, counters, then lines of the log."""
 

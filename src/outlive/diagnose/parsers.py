@@ -30,7 +30,9 @@ _CODE_LINE = re.compile(
     r"File \"|Traceback \(|\s{2,}[\w.\[\], ]+\s=\s.*[A-Za-z(*]|\s{2,}(?:return|raise|assert|if|for|def|self\.|print\()|[│|]\s*(?:❱\s*)?\d+\s│"
 )
 _DUMP = re.compile(r"[A-Za-z_]\w*\((?:[A-Za-z_]\w*=)|(?:^|\s)--?[A-Za-z][\w-]*[= ]|^\s*(?:\$|\+|>>>)\s")
-_DUMP_WORD = re.compile(r"\b(?:config|args|arguments|namespace|hparams|hyperparameters|params|options|settings|kwargs|defaults)\b", re.I)
+_DUMP_WORD = re.compile(
+    r"\b(?:config|args|arguments|namespace|hparams|hyperparameters|params|options|settings|kwargs|defaults)\b", re.I
+)
 _BAR = re.compile(
     r"(?P<desc>[^|%\r\n]{0,200}?)(?P<pct>\d{1,3})%\|[^|]{0,400}\|\s*"
     r"(?P<n>\d[\d,]*)/(?P<total>\d[\d,]*)\s*"
@@ -280,7 +282,10 @@ def _dictionary(text: str, brace: int) -> Optional[Point]:
             data = None
         if isinstance(data, dict):
             return _json_point(data)
-    pairs = [(m.group(1), m.group(2) if m.group(2) is not None else float_or_text(m.group(3))) for m in _QUOTED.finditer(body)]
+    pairs = [
+        (m.group(1), m.group(2) if m.group(2) is not None else float_or_text(m.group(3)))
+        for m in _QUOTED.finditer(body)
+    ]
     if not pairs:
         return None
     keys = {k for k, _ in pairs}

@@ -33,7 +33,11 @@ def test_a_progress_bar_is_one_line_with_its_states_offered():
 
 def test_a_bar_that_was_wiped_keeps_its_last_state():
     lines = split(b"\r 99%\r      \r\nnext\n")
-    assert [(x.text, x.bar, x.repeat) for x in lines] == [(" 99%", True, False), (" 99%", False, True), ("next", False, False)]
+    assert [(x.text, x.bar, x.repeat) for x in lines] == [
+        (" 99%", True, False),
+        (" 99%", False, True),
+        ("next", False, False),
+    ]
 
 
 @pytest.mark.parametrize("end", [b"\r\n", b"\n", b""])

@@ -57,12 +57,30 @@ LINES = [
     ("step=10 loss=2.3 lr=1e-4", {"step": 10, "loss": 2.3, "lr": 1e-4, "source": "kv"}),
     ("step 10/1000 | loss 2.3", {"step": 10, "total": 1000, "loss": 2.3, "source": "kv"}),
     ("[10/1000] loss: 2.3", {"step": 10, "total": 1000, "loss": 2.3, "source": "kv"}),
-    ("step: 1,500, loss: 2.25, grad norm: 0.8, tokens/s: 12,345", {"step": 1500, "loss": 2.25, "grad_norm": 0.8, "tokens_per_s": 12345.0, "source": "kv"}),  # fmt: skip # noqa: E501
-    ("step 7 | loss 1.5 | 45.5k tokens/s | mfu 41%", {"step": 7, "loss": 1.5, "tokens_per_s": 45500.0, "mfu": 0.41, "source": "kv"}),  # fmt: skip # noqa: E501
-    ("step 9 loss tensor(0.5, device='cuda:0') tok/s 1.2M", {"step": 9, "loss": 0.5, "tokens_per_s": 1.2e6, "source": "kv"}),
-    (" iteration      100/  500000 | learning rate: 1.5E-06 | lm loss: 1.0E+01 | grad norm: 2.1 |", {"step": 100, "total": 500000, "lr": 1.5e-06, "loss": 10.0, "grad_norm": 2.1, "source": "kv"}),  # fmt: skip # noqa: E501
-    ("| epoch   3 |   200/ 2983 batches | lr 20.00 | ms/batch 10.1 | loss  5.20 | ppl 181.3", {"epoch": 3.0, "step": 200, "total": 2983, "local": True, "lr": 20.0, "loss": 5.2, "source": "kv"}),  # fmt: skip # noqa: E501
-    ("Epoch: [2][310/7510]\tTime 0.9 (0.9)\tLoss 1.02 (1.04)", {"epoch": 2.0, "step": 310, "total": 7510, "local": True, "loss": 1.02, "source": "kv"}),  # fmt: skip # noqa: E501
+    (
+        "step: 1,500, loss: 2.25, grad norm: 0.8, tokens/s: 12,345",
+        {"step": 1500, "loss": 2.25, "grad_norm": 0.8, "tokens_per_s": 12345.0, "source": "kv"},
+    ),  # fmt: skip # noqa: E501
+    (
+        "step 7 | loss 1.5 | 45.5k tokens/s | mfu 41%",
+        {"step": 7, "loss": 1.5, "tokens_per_s": 45500.0, "mfu": 0.41, "source": "kv"},
+    ),  # fmt: skip # noqa: E501
+    (
+        "step 9 loss tensor(0.5, device='cuda:0') tok/s 1.2M",
+        {"step": 9, "loss": 0.5, "tokens_per_s": 1.2e6, "source": "kv"},
+    ),
+    (
+        " iteration      100/  500000 | learning rate: 1.5E-06 | lm loss: 1.0E+01 | grad norm: 2.1 |",
+        {"step": 100, "total": 500000, "lr": 1.5e-06, "loss": 10.0, "grad_norm": 2.1, "source": "kv"},
+    ),  # fmt: skip # noqa: E501
+    (
+        "| epoch   3 |   200/ 2983 batches | lr 20.00 | ms/batch 10.1 | loss  5.20 | ppl 181.3",
+        {"epoch": 3.0, "step": 200, "total": 2983, "local": True, "lr": 20.0, "loss": 5.2, "source": "kv"},
+    ),  # fmt: skip # noqa: E501
+    (
+        "Epoch: [2][310/7510]\tTime 0.9 (0.9)\tLoss 1.02 (1.04)",
+        {"epoch": 2.0, "step": 310, "total": 7510, "local": True, "loss": 1.02, "source": "kv"},
+    ),  # fmt: skip # noqa: E501
     ("epoch 4 train loss 0.5 val loss 0.6", {"epoch": 4.0, "loss": 0.5, "val_loss": 0.6, "source": "kv"}),
     ("final loss: 0.125", {"loss": 0.125, "source": "kv"}),
     # Keras
@@ -72,7 +90,10 @@ LINES = [
     ),
     # JSON
     ('{"step": 3, "train_loss": 0.5, "lr": 0.1}', {"step": 3, "loss": 0.5, "lr": 0.1, "source": "json"}),
-    ('{"step": 3, "train": {"loss": 0.5}, "val": {"loss": 0.6}}', {"step": 3, "loss": 0.5, "val_loss": 0.6, "source": "json"}),
+    (
+        '{"step": 3, "train": {"loss": 0.5}, "val": {"loss": 0.6}}',
+        {"step": 3, "loss": 0.5, "val_loss": 0.6, "source": "json"},
+    ),
     ('{"level": "info", "message": "step=3 loss=0.5"}', {"step": 3, "loss": 0.5, "source": "kv"}),
 ]
 
@@ -91,7 +112,9 @@ PREFIXES = [
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)
-@pytest.mark.parametrize("line", ["step 10/1000 | loss 2.3", "{'loss': 2.3, 'epoch': 0.5}", "iter 10: loss 2.3, time 1.00ms, mfu 4.00%"])
+@pytest.mark.parametrize(
+    "line", ["step 10/1000 | loss 2.3", "{'loss': 2.3, 'epoch': 0.5}", "iter 10: loss 2.3, time 1.00ms, mfu 4.00%"]
+)
 def test_prefixes_do_not_matter(prefix, line):
     assert read(prefix + line + "\n") == read(line + "\n") != []
 
@@ -158,7 +181,10 @@ def test_nan_and_inf_are_kept_and_travel_as_words():
 
 
 def test_every_update_of_a_bar_is_a_point_once():
-    text = "".join("\r %d%%|#  | %d/100 [00:01<00:09, 9.9it/s, loss=%.1f]" % (n, n, 5 - n / 50) for n in (10, 20, 20, 30)) + "\n"
+    text = (
+        "".join("\r %d%%|#  | %d/100 [00:01<00:09, 9.9it/s, loss=%.1f]" % (n, n, 5 - n / 50) for n in (10, 20, 20, 30))
+        + "\n"
+    )
     assert [p["step"] for p in read(text)] == [10, 20, 30]
 
 
@@ -173,7 +199,9 @@ def test_a_record_behind_its_bar_takes_the_step():
 
 
 def test_scaler_skips_are_marked():
-    (point,) = read("[2024-01-01 10:00:00,1] [INFO] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768\n")
+    (point,) = read(
+        "[2024-01-01 10:00:00,1] [INFO] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768\n"
+    )
     assert point == {"skipped": 1, "loss_scale": 32768.0, "source": "scaler"}
     (point,) = read("Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 16384.0\n")
     assert point["loss_scale"] == 16384.0
