@@ -192,7 +192,6 @@ def test_no_shared_session_at_all(bench: Bench, tmp_path: Path) -> None:
         for _ in range(3):
             assert ssh.run(["printf", "ok"], timeout_s=20).stdout == b"ok"
             time.sleep(0.5)
-            print(gate.cut, gate.connections)
         assert gate.cut >= 1
         count = gate.connections
         assert ssh.run(["printf", "ok"], timeout_s=20).stdout == b"ok"
@@ -548,6 +547,20 @@ def test_a_cut_write_publishes_nothing(bench: Bench, tmp_path: Path) -> None:
             files.write(str(target), os.urandom(1 << 20) * 20)
     content = target.read_bytes()
     assert content == b"the old one" or len(content) == 20 << 20
+
+
+def test_a_full_disk_is_named_and_keeps_the_old_file(bench: Bench, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(small)], check=True)
+    try:
+        files = ExecFiles(bench.exec(bench.serve()))
+        files.write(f"{small}/f", b"old")
+        with pytest.raises(OSError, match="no space left"):
+            files.write(f"{small}/f", os.urandom(200_000))
+        assert files.list(str(small)) == ["f"] and files.read(f"{small}/f") == b"old"
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
 
 
 def _fingerprint(public_key: Path) -> str:

@@ -93,12 +93,15 @@ class Peel:
             data = bytes(self.noise[at + len(self._begin) :])
             del self.noise[at:]
         self.body += data
-        at = self.body.find(self._end, self._searched)
-        if at < 0:
-            self._searched = max(0, len(self.body) - len(self._end))
-            return
-        self._searched = at
-        digits, newline, _ = bytes(self.body[at + len(self._end) : at + len(self._end) + 8]).partition(b"\n")
-        if newline and digits.isdigit():
-            self.status = int(digits)
-            del self.body[at:]
+        while (at := self.body.find(self._end, self._searched)) >= 0:
+            after = bytes(self.body[at + len(self._end) : at + len(self._end) + 4])
+            status = re.match(rb"(\d{1,3})\n", after)
+            if status:
+                self.status = int(status[1])
+                del self.body[at:]
+                return
+            if len(after) < 4 and re.fullmatch(rb"\d{0,3}", after):
+                self._searched = at
+                return
+            self._searched = at + 1
+        self._searched = max(self._searched, len(self.body) - len(self._end))
