@@ -113,30 +113,30 @@ class Alarms:
 
     def __init__(self, limits: Optional[AlarmLimits] = None, raised: Iterable[Tuple[str, str]] = ()) -> None:
         self.limits = limits or AlarmLimits()
-        self._raised = {(str(k), str(s)): "" for k, s in raised}  # type: Dict[Tuple[str, str], str]
-        self._queue = []  # type: List[Alarm]
-        self._last_tick_s = None  # type: Optional[float]
-        self._disks = {}  # type: Dict[Tuple[str, str], Deque[Tuple[float, float]]]
-        self._throttle = deque()  # type: Deque[Tuple[float, int, int]]
-        self._memory_high_since_s = None  # type: Optional[float]
+        self._raised: Dict[Tuple[str, str], str] = {(str(k), str(s)): "" for k, s in raised}
+        self._queue: List[Alarm] = []
+        self._last_tick_s: Optional[float] = None
+        self._disks: Dict[Tuple[str, str], Deque[Tuple[float, float]]] = {}
+        self._throttle: Deque[Tuple[float, int, int]] = deque()
+        self._memory_high_since_s: Optional[float] = None
         self._gpu_missing_ticks = 0
         self._phase = ""
         self._divergence = Divergence(self.limits)
         self._forget_attempt()
 
     def _forget_attempt(self) -> None:
-        self._seen_s = {}  # type: Dict[str, float]
-        self._start_s = None  # type: Optional[float]
-        self._gaps_s = deque(maxlen=64)  # type: Deque[float]
+        self._seen_s: Dict[str, float] = {}
+        self._start_s: Optional[float] = None
+        self._gaps_s: Deque[float] = deque(maxlen=64)
         self._learned_s = 0.0
         self._nan = 0
         self._nan_val = 0
         self._nan_grad = 0
         self._floor_skips = 0
         self._finite = 0
-        self._last_place = (None, None)  # type: Tuple[Any, Any]
-        self._regress = None  # type: Optional[Tuple[int, Optional[int]]]
-        self._steps = {}  # type: Dict[str, int]
+        self._last_place: Tuple[Any, Any] = (None, None)
+        self._regress: Optional[Tuple[int, Optional[int]]] = None
+        self._steps: Dict[str, int] = {}
 
     def raised(self) -> List[Tuple[str, str]]:
         """The (kind, subject) pairs that stand raised now, sorted."""

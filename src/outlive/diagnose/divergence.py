@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Deque, Dict, Optional, Tuple
 
 News = Tuple[bool, str, Dict[str, Any]]
 """Raised (True) or over (False), in words, with figures."""
@@ -14,19 +14,19 @@ class _Series:
     def __init__(self, limits: Any) -> None:
         self.limits = limits
         self.up = False
-        self.lr = None  # type: Optional[float]
+        self.lr: Optional[float] = None
         self.begin()
 
     def begin(self) -> None:
         """Forget levels: after a resume, a phase or a jump of the learning rate, warm up again."""
         self.count = 0
-        self.recent = deque(maxlen=5)  # type: Deque[float]
+        self.recent: Deque[float] = deque(maxlen=5)
         self.level = math.nan
         self.best = math.inf
         self.last = math.nan
         self.over = 0
         self.under = 0
-        self.jumps = deque(maxlen=200)  # type: Deque[float]
+        self.jumps: Deque[float] = deque(maxlen=200)
 
     def feed(self, loss: float) -> Optional[Tuple[bool, float]]:
         """Return (raised, threshold) at a change."""
@@ -67,7 +67,7 @@ class Divergence:
 
     def __init__(self, limits: Any) -> None:
         self._limits = limits
-        self._series = {}  # type: Dict[str, _Series]
+        self._series: Dict[str, _Series] = {}
 
     def reset(self) -> None:
         """A boundary that may move the loss (new attempt, phase): warm up again, keep what is raised."""

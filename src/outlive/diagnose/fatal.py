@@ -213,7 +213,7 @@ def fatal_lines(tail: bytes, limit: int = 20) -> Tuple[str, ...]:
     """
     splitter = LineSplitter()
     lines = [line.text for line in splitter.feed(tail) + splitter.flush() if not line.bar]
-    found = []  # type: List[str]
+    found: List[str] = []
     in_trace = False
     more = 0
     progress = 0
@@ -274,7 +274,7 @@ def hint(lines: Sequence[str]) -> Optional[Hint]:
 
     A hardware fault anywhere decides; else the last line that is no echo of another end.
     """
-    plain = None  # type: Optional[Hint]
+    plain: Optional[Hint] = None
     for line in reversed(lines):
         found = _hint_of(str(line))
         if found is None:

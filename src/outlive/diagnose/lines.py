@@ -6,7 +6,7 @@ not blank. Each earlier state is offered too, marked ``bar``, so that metrics ca
 """
 
 import re
-from typing import List, NamedTuple, Sequence, Tuple
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 MAX_LINE_BYTES = 64 * 1024
 """Bytes kept of one line or bar state; the rest is counted and dropped."""
@@ -71,13 +71,13 @@ class LineSplitter:
         self._part_start = start
         self._part_cut = False
         self._return_held = False  # a carriage return whose next byte is not known yet
-        self._state = None  # type: Optional[Line]  # last bar state that was not blank
+        self._state: Optional[Line] = None  # last bar state that was not blank
         self._state_wanted = False
         self._fresh = True  # nothing of the current line has arrived
 
     def feed(self, data: bytes) -> List[Line]:
         """Take the next bytes; return the lines and bar states that are complete now."""
-        out = []  # type: List[Line]
+        out: List[Line] = []
         if len(data) <= _PIECE_BYTES:
             self._feed(bytes(data), out)
         else:
@@ -87,7 +87,7 @@ class LineSplitter:
 
     def flush(self) -> List[Line]:
         """End of the stream: return the unfinished line, if there is one. Feeding may go on afterwards."""
-        out = []  # type: List[Line]
+        out: List[Line] = []
         if not self._fresh:
             self._end_line(out, self.offset)
         return out
@@ -206,7 +206,7 @@ def _holding(block: bytes, needles: Sequence[bytes]) -> List[Tuple[int, int]]:
     """Return (start, end) of the lines of a block, without their ``\\n``, that hold a needle."""
     low = block.lower()
     size = len(block)
-    nexts = []  # type: List[List[Any]]  # next place of each needle
+    nexts: List[List[Any]] = []  # next place of each needle
     for needle in needles:
         at = low.find(needle)
         if at >= 0:

@@ -5,6 +5,7 @@ keys of a dictionary. Both give canonical names, and both leave out what merely 
 limits, best-so-far values, schedules, command lines and dumps of arguments.
 """
 
+import functools
 import math
 import re
 from typing import Any, Dict, Iterable, List, Optional, Tuple
@@ -71,6 +72,7 @@ def number(text: str, unit: Optional[str] = None) -> Optional[float]:
     return value * _SCALE.get(unit or "", 1.0)
 
 
+@functools.lru_cache(maxsize=4096)  # a program prints the same few keys a million times
 def canonical(key: str) -> Tuple[str, int]:
     """Return (canonical name, rank) for a key as printed, or ("", 0); a lower rank is the better source."""
     low = key.strip().lower()
@@ -129,8 +131,8 @@ class Fields:
     """Collects canonical values, keeping for each name the one from the best key."""
 
     def __init__(self) -> None:
-        self.found = {}  # type: Found
-        self._ranks = {}  # type: Dict[str, int]
+        self.found: Found = {}
+        self._ranks: Dict[str, int] = {}
 
     def add(self, key: str, value: Optional[float], total: Optional[float] = None, percent: bool = False) -> None:
         """Offer one key with its value; what is no metric, or no sane value of one, is dropped."""
@@ -176,7 +178,7 @@ class Fields:
 def fields(text: str) -> Found:
     """Read every named number of a line of text; see the module for what is left out."""
     got = Fields()
-    pair = None  # type: Optional[str]  # "loss train: 3.1, val: 3.2" names the second by the first
+    pair: Optional[str] = None  # "loss train: 3.1, val: 3.2" names the second by the first
     for match in _FIELD.finditer(text):
         key = match.group("key")
         unit = match.group("unit")

@@ -88,9 +88,9 @@ class MetricParser:
     def __init__(self, start: int = 0) -> None:
         self._splitter = LineSplitter(start=start, max_bytes=16 * 1024, needles=NEEDLES)
         self._in_traceback_until = -1
-        self._epoch = None  # type: Optional[float]  # from a heading line of its own (Keras)
-        self._outer = None  # type: Optional[Tuple[int, int]]  # unlabelled bar with the largest total: n, total
-        self._last_bar = None  # type: Optional[Point]
+        self._epoch: Optional[float] = None  # from a heading line of its own (Keras)
+        self._outer: Optional[Tuple[int, int]] = None  # unlabelled bar with the largest total: n, total
+        self._last_bar: Optional[Point] = None
 
     @property
     def offset(self) -> int:
@@ -106,7 +106,7 @@ class MetricParser:
         return self._points(self._splitter.flush())
 
     def _points(self, lines: List[Any]) -> List[Point]:
-        points = []  # type: List[Point]
+        points: List[Point] = []
         for line in lines:
             if line.repeat:  # was read as the bar's last state
                 continue
@@ -137,8 +137,8 @@ class MetricParser:
                 return []
         if not _DIGIT.search(text):
             return []
-        points = []  # type: List[Point]
-        place = {}  # type: Point  # the bar's position, for a record printed on the same line
+        points: List[Point] = []
+        place: Point = {}  # the bar's position, for a record printed on the same line
         for _ in range(8):
             bar = _BAR.search(text) if "%|" in text else None
             if bar is None:
@@ -167,7 +167,7 @@ class MetricParser:
             values.pop(key, None)
         if not _RATE_IS_STEPS.match(rate) or (_SIDE_BAR.search(desc) and "rain" not in desc):
             return None
-        point = {"step": n, "total": total}  # type: Point
+        point: Point = {"step": n, "total": total}
         epoch = _EPOCH_IN.search(desc)
         if epoch:
             point["epoch"] = float(epoch.group(1))
@@ -259,7 +259,7 @@ def _loose_fraction(text: str) -> Optional[Tuple[int, int]]:
 
 
 def _skip(text: str) -> Point:
-    point = {"skipped": 1}  # type: Point
+    point: Point = {"skipped": 1}
     match = _NEW_SCALE.search(text, text.lower().find("reducing")) or _OLD_SCALE.search(text)
     if match and "reducing hysteresis" not in text.lower():
         try:
@@ -303,7 +303,7 @@ def float_or_text(text: str) -> Any:
 
 
 def _json_point(data: Dict[str, Any]) -> Point:
-    pairs = []  # type: List[Tuple[str, Any]]
+    pairs: List[Tuple[str, Any]] = []
     for key, value in list(data.items())[:200]:
         if isinstance(value, dict):
             pairs.extend((key + "/" + str(k), v) for k, v in list(value.items())[:100])
