@@ -87,7 +87,9 @@ class Source(NamedTuple):
 
     def at(self, offset: int, nbytes: int) -> bytes:
         """Return exactly ``nbytes`` bytes from ``offset``; raises ``Bad`` (truncated) when the file ends before."""
-        self.f.seek(offset)
+        if offset < 0:
+            raise Bad("corrupt", "points before the start of the file")
+        self.f.seek(min(offset, self.size))
         data = self.f.read(nbytes)
         if len(data) < nbytes:
             raise Bad("truncated", "ends at byte %d, %d more were expected" % (self.size, nbytes - len(data)))

@@ -92,9 +92,10 @@ class Walk:
                 done = self._step(op.name, raw)
             except (IndexError, KeyError, ValueError, struct.error, TypeError, UnicodeDecodeError):
                 raise Bad("corrupt", "pickle opcode %s before byte %d makes no sense" % (op.name, position))
+            if raw is None:
+                spent = position  # a skipped argument costs nothing
             if position - spent > HELD_BYTES or done:
-                # Skipped arguments cost nothing to parse: a step pays for what was walked only.
-                self._layout.spend(min(position - spent, 2 * HELD_BYTES), PARSE_IN_PYTHON)
+                self._layout.spend(position - spent, PARSE_IN_PYTHON)
                 spent = position
                 if len(self._stack) + len(self._memo) > MAX_HELD:
                     raise Bad("over_budget", "pickle from byte %d holds too many objects to follow" % start)
@@ -106,7 +107,8 @@ class Walk:
         if name in _INTS:
             stack.append(_integer(name, raw))
         elif name in _STRINGS:
-            stack.append(OPAQUE if raw is None else raw.decode("utf-8", "surrogatepass"))
+            coding = "raw-unicode-escape" if name == "UNICODE" else "utf-8"
+            stack.append(OPAQUE if raw is None else raw.decode(coding, "surrogatepass"))
         elif name in _OPAQUE_PUSHES:
             stack.append(OPAQUE)
         elif name in ("BINPUT", "LONG_BINPUT", "PUT"):

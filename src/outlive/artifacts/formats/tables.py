@@ -30,17 +30,18 @@ def _inspect(source: Source, layout: Layout, delimiter: str) -> None:
     # The limit belongs to the process, so it is put back; one check runs at a time in its child.
     before = csv.field_size_limit(MAX_FIELD_CHARS)
     try:
-        width = 0
-        odd: List[int] = []
-        rows = last = 0
+        width = rows = odd = last_odd = last_width = 0
+        shown: List[str] = []
         for row in csv.reader(_lines(text, layout), delimiter=delimiter):
             if not row or (not width and row[0].startswith("#")):
                 continue
             rows += 1
             width = width or len(row)
             if len(row) != width:
-                odd.append(rows)
-                last = len(row)
+                odd += 1
+                last_odd, last_width = rows, len(row)
+                if odd <= 5:
+                    shown.append(str(rows))
     except UnicodeDecodeError as err:
         layout.find("unknown_type", "table is not UTF-8: %s" % err.reason)
         return
@@ -51,12 +52,11 @@ def _inspect(source: Source, layout: Layout, delimiter: str) -> None:
     finally:
         csv.field_size_limit(before)
         text.detach()  # or the wrapper would close the file with itself
-    if odd and odd[-1] == rows and not complete and last < width:
-        layout.find("truncated", "row %d, the last, is torn: %d of %d fields" % (rows, last, width))
-        odd.pop()
+    if last_odd == rows and odd and not complete and last_width < width:
+        layout.find("truncated", "row %d, the last, is torn: %d of %d fields" % (rows, last_width, width))
+        odd -= 1
     if odd:
-        shown = ", ".join(str(n) for n in odd[:5])
-        layout.find("corrupt", "%d of %d rows are not %d wide: %s" % (len(odd), rows, width, shown))
+        layout.find("corrupt", "%d of %d rows are not %d wide: row %s" % (odd, rows, width, ", ".join(shown[:odd])))
 
 
 def _lines(text: io.TextIOWrapper, layout: Layout) -> Iterator[str]:
@@ -64,6 +64,8 @@ def _lines(text: io.TextIOWrapper, layout: Layout) -> Iterator[str]:
         line = text.readline(MAX_FIELD_CHARS)
         if not line:
             return
+        if len(line) == MAX_FIELD_CHARS:
+            raise Bad("over_budget", "table with a line too long to hold")
         if "\0" in line:
             raise Bad("corrupt", "table with NUL bytes")
         layout.spend(len(line), PARSE_IN_C)

@@ -26,7 +26,7 @@ def _pair_table() -> List[int]:
     """Table over two bytes at once: half the steps, worth its 65536 entries once records are long."""
     global _pairs
     if _pairs is None:
-        _pairs = [_BYTES[_BYTES[n & 0xFF] ^ n >> 8] ^ _BYTES[n & 0xFF] >> 8 for n in range(65536)]
+        _pairs = [_BYTES[(_BYTES[n & 0xFF] ^ n >> 8) & 0xFF] ^ _BYTES[n & 0xFF] >> 8 for n in range(65536)]
     return _pairs
 
 
