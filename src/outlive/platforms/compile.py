@@ -1,7 +1,7 @@
 """Turn ``facts/*.yaml`` into ``compiled/*.json``, which is what the program reads at run time.
 
-    python -m outlive.platforms.compile            write what changed, remove what has no source
-    python -m outlive.platforms.compile --check    write nothing; exit 1 when something is stale or wrong
+python -m outlive.platforms.compile            write what changed, remove what has no source
+python -m outlive.platforms.compile --check    write nothing; exit 1 when something is stale or wrong
 """
 
 from __future__ import annotations
@@ -32,16 +32,18 @@ def render(facts: Path = FACTS) -> dict[str, bytes]:
     entries: dict[str, Any] = {}
     everything: dict[str, dict[str, Any]] = {}
     for path in sorted(facts.glob("*.yaml")):
-        data = source.read(path)
-        everything[path.stem] = data
-        files[f"{path.stem}.json"] = _dump(data)
-        entries[path.stem] = {
+        everything[path.stem] = source.read(path)
+    lint.must_pass(everything, str(facts))
+    for id, data in everything.items():
+        path = facts / f"{id}.yaml"
+        files[f"{id}.json"] = _dump(data)
+        entries[id] = {
             "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
             "names": data.get("names"),
             "kind": data.get("kind"),
             "recognise": data.get("recognise", []),
+            "conditions": [c["hint"] for c in data.get("conditions") or () if c.get("hint")],
         }
-    lint.must_pass(everything, str(facts))
     whole = hashlib.sha256("".join(sorted(e["sha256"] for e in entries.values())).encode()).hexdigest()
     files[INDEX] = _dump({"schema_version": SCHEMA_VERSION, "digest": whole, "platforms": entries})
     return files

@@ -128,6 +128,8 @@ def _tiers(p: Platform) -> Iterator[tuple[str, str]]:
             yield f"{at}.roles", "nothing can run on it"
         if not tier.writable and set(tier.roles) & {"root", "durable"}:
             yield f"{at}.roles", "it cannot be written"
+        if tier.mount is not None and tier.path is not None and not tier.path.startswith(tier.mount):
+            yield f"{at}.mount", "the path does not lie on it"
         for verb in ("stop", "destroy"):
             survives = getattr(tier, f"survives_{verb}")
             hours = getattr(tier, f"survives_{verb}_hours")
@@ -144,7 +146,7 @@ def _tiers(p: Platform) -> Iterator[tuple[str, str]]:
 
 
 def _roots(p: Platform) -> Iterator[tuple[str, str]]:
-    """The root is the fastest tier that survives a stop and is not shared; only a shared one where there is no other."""
+    """The root is the fastest tier that survives a stop and is private; a shared one where there is no other."""
     roots = p.tiers_for("root")
     if not roots:
         yield "tiers", "none has the role root"
@@ -181,7 +183,11 @@ def _verbs(p: Platform) -> Iterator[tuple[str, str]]:
 
 def _survival(verb: Verb, p: Platform, at: str) -> Iterator[tuple[str, str]]:
     """The tiers' own words must say the same as the verb that stops or ends the box."""
-    for role, attribute in (("pause", "survives_stop"), ("destroy", "survives_destroy"), ("cancel", "survives_destroy")):
+    for role, attribute in (
+        ("pause", "survives_stop"),
+        ("destroy", "survives_destroy"),
+        ("cancel", "survives_destroy"),
+    ):
         if verb.role != role:
             continue
         for tier in p.tiers:
@@ -232,6 +238,7 @@ def _references(p: Platform) -> Iterator[tuple[str, str]]:
     used += [("credentials.never_write_to", t, tiers, "tier") for t in p.credentials.never_write_to]
     used += [(f"billing.meters[{m.id}].tier", m.tier, tiers, "tier") for m in p.billing.meters]
     used += [("rule_inputs.local_nvme_tier", p.rule_inputs.local_nvme_tier, tiers, "tier")]
+    used += [(f"verbs[{v.name}].api_when", v.api_when, conditions, "condition") for v in p.verbs]
     owners = [(f"tiers[{t.name}]", t.conditions) for t in p.tiers]
     owners += [(f"danger_clocks[{c.id}]", c.conditions) for c in p.danger_clocks]
     for at, needs in owners:

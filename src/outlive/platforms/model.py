@@ -1,7 +1,7 @@
 """The shape of one platform (schema version 2), and what a program may ask it.
 
 These classes are the schema: each field is required in a fact file, its annotation is its type, and
-``one_of``/``like`` in the metadata say what it may hold. ``shape.build`` reads them. None means "not known" or
+``OneOf``/``Like`` beside that say what it may hold. ``shape.build`` reads them. None means "not known" or
 "there is none"; the docstring of a class says which.
 """
 
@@ -10,20 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from re import Pattern
-from typing import Any
+from typing import Annotated, NamedTuple
 
 from outlive.errors import UnknownName
 from outlive.platforms import words
 
 
-def word(*choices: str) -> Any:
-    """A field that holds one of ``choices``."""
-    return field(metadata={"one_of": choices})
+class OneOf(NamedTuple):
+    """The annotated string, or each string of the annotated tuple, is one of ``choices``."""
+
+    choices: tuple[str, ...]
 
 
-def like(pattern: Pattern[str]) -> Any:
-    """A field whose strings match ``pattern`` (also inside a tuple, and when not None)."""
-    return field(metadata={"like": pattern})
+class Like(NamedTuple):
+    """The annotated string, or each string of the annotated tuple, matches ``pattern`` (None is not looked at)."""
+
+    pattern: Pattern[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +44,10 @@ class Text:
 class Verified:
     """The month (YYYY-MM) of the newest evidence, for each block on which money or data depends."""
 
-    storage: str = like(words.MONTH)
-    billing: str = like(words.MONTH)
-    verbs: str = like(words.MONTH)
-    danger_clocks: str = like(words.MONTH)
+    storage: Annotated[str, Like(words.MONTH)]
+    billing: Annotated[str, Like(words.MONTH)]
+    verbs: Annotated[str, Like(words.MONTH)]
+    danger_clocks: Annotated[str, Like(words.MONTH)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Hint:
     """One reading that tells the platform. ``name``: the variable, file, DMI field or mount point ("" for hostname and
     address); ``match``: a pattern for its value (None: it exists). ``strong``: no other platform shows it."""
 
-    probe: str = word(*words.HINTS)
+    probe: Annotated[str, OneOf(words.HINTS)]
     name: str
     match: str | None
     strong: bool
@@ -63,7 +65,7 @@ class Hint:
 class Condition:
     """Something that decides whether a tier or a clock is there. ``hint`` tells it from the box; None: ask."""
 
-    id: str = like(words.SLUG)
+    id: Annotated[str, Like(words.SLUG)]
     what: Text
     hint: Hint | None
 
@@ -73,7 +75,7 @@ class TierProbe:
     """How to find a tier that has no fixed path: the value of the variable ``value`` (env), the only match of the
     pattern ``value`` (glob), or what the user gives under the word ``value`` (given)."""
 
-    by: str = word(*words.TIER_PROBES)
+    by: Annotated[str, OneOf(words.TIER_PROBES)]
     value: str
 
 
@@ -89,25 +91,29 @@ class Conditions:
 class Tier:
     """One kind of storage, at one path or found by one probe (neither: not mounted, as an object store).
 
+    ``path`` is where files of ours may go; ``mount`` the file system that it is part of, when facts about the tier hold
+    for all of that (None: for ``path`` only).
+
     ``survives_stop`` is about the platform's pause verb (`n/a` where there is none), ``survives_destroy`` about the
     end of the box. Hours stand beside `limited` only. Caps are None when there is none or none is known.
     """
 
-    name: str = like(words.SLUG)
+    name: Annotated[str, Like(words.SLUG)]
     label: Text
-    kind: str = word(*words.TIER_KINDS)
-    path: str | None = like(words.PATH)
+    kind: Annotated[str, OneOf(words.TIER_KINDS)]
+    path: Annotated[str | None, Like(words.PATH)]
+    mount: Annotated[str | None, Like(words.PATH)]
     probe: TierProbe | None
-    roles: tuple[str, ...] = word(*words.ROLES)
-    speed: str = word(*words.SPEEDS)
+    roles: Annotated[tuple[str, ...], OneOf(words.ROLES)]
+    speed: Annotated[str, OneOf(words.SPEEDS)]
     writable: bool
-    shared: str = word(*words.TRI)
-    scope: str = word(*words.SCOPES)
-    survives_stop: str = word(*words.SURVIVALS)
+    shared: Annotated[str, OneOf(words.TRI)]
+    scope: Annotated[str, OneOf(words.SCOPES)]
+    survives_stop: Annotated[str, OneOf(words.SURVIVALS)]
     survives_stop_hours: int | None
-    survives_destroy: str = word(*words.SURVIVALS)
+    survives_destroy: Annotated[str, OneOf(words.SURVIVALS)]
     survives_destroy_hours: int | None
-    commit: str = word(*words.COMMITS)
+    commit: Annotated[str, OneOf(words.COMMITS)]
     size_cap_bytes: int | None
     inode_cap: int | None
     conditions: Conditions
@@ -118,11 +124,11 @@ class Tier:
 class Meter:
     """Something that bills, and in which state of the box it does. ``tier``: the storage it is for, if any."""
 
-    id: str = like(words.SLUG)
+    id: Annotated[str, Like(words.SLUG)]
     what: Text
-    running: str = word(*words.TRI)
-    stopped: str = word(*words.TRI)
-    destroyed: str = word(*words.TRI)
+    running: Annotated[str, OneOf(words.TRI)]
+    stopped: Annotated[str, OneOf(words.TRI)]
+    destroyed: Annotated[str, OneOf(words.TRI)]
     tier: str | None
 
 
@@ -141,7 +147,7 @@ class Billing:
 class Confirm:
     """Who can say that a verb took effect, and what they see then."""
 
-    by: str = word(*words.CONFIRMS)
+    by: Annotated[str, OneOf(words.CONFIRMS)]
     seen: Text
 
 
@@ -150,22 +156,28 @@ class Verb:
     """One thing that can be done to a box. ``label`` is the console's own word.
 
     ``deletes``, ``keeps`` and ``unsure`` together name every tier once. ``stops`` and ``lowers`` name meters.
-    ``steps`` is what a person does, in order; ``api`` the call that does the same, None where there is none.
+    ``steps`` is what a person does, in order; ``api`` the call that does the same, None where there is none;
+    ``api_when`` the condition under which that call serves this box (None: always).
     """
 
-    name: str = like(words.VERB_NAME)
+    name: Annotated[str, Like(words.VERB_NAME)]
     label: Text
-    role: str = word(*words.VERB_ROLES)
-    reversible: str = word(*words.TRI)
+    role: Annotated[str, OneOf(words.VERB_ROLES)]
+    reversible: Annotated[str, OneOf(words.TRI)]
     stops: tuple[str, ...]
     lowers: tuple[str, ...]
     deletes: tuple[str, ...]
     keeps: tuple[str, ...]
     unsure: tuple[str, ...]
-    api: str | None = like(words.API)
+    api: Annotated[str | None, Like(words.API)]
+    api_when: str | None
     steps: tuple[Text, ...]
     confirm: Confirm
     notes: tuple[str, ...]
+
+    def by_hand(self, conditions: Sequence[str] = ()) -> bool:
+        """Return whether a person must do it, when exactly the conditions ``conditions`` are known to hold."""
+        return self.api is None or (self.api_when is not None and self.api_when not in conditions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +187,9 @@ class SelfStop:
 
     argv: tuple[str, ...]
     verb: str
-    role: str = word(*words.VERB_ROLES)
-    reversible: str = word(*words.TRI)
-    needs_env: tuple[str, ...] = like(words.ENV_NAME)
+    role: Annotated[str, OneOf(words.VERB_ROLES)]
+    reversible: Annotated[str, OneOf(words.TRI)]
+    needs_env: Annotated[tuple[str, ...], Like(words.ENV_NAME)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,12 +200,12 @@ class DangerClock:
     say so; None: at the start. ``tiers``: what is lost.
     """
 
-    id: str = like(words.SLUG)
+    id: Annotated[str, Like(words.SLUG)]
     what: Text
-    starts_when: str = word(*words.STARTS_WHEN)
+    starts_when: Annotated[str, OneOf(words.STARTS_WHEN)]
     after_hours: float | None
     warn_before_hours: float | None
-    effect: str = word(*words.EFFECTS)
+    effect: Annotated[str, OneOf(words.EFFECTS)]
     tiers: tuple[str, ...]
     conditions: Conditions
     consequence: Text
@@ -204,12 +216,12 @@ class DangerClock:
 class SshFlavor:
     """One way in. ``host`` and ``port`` are patterns of what the platform shows."""
 
-    name: str = like(words.SLUG)
+    name: Annotated[str, Like(words.SLUG)]
     host: str
     port: str
-    exec: str = word(*words.TRI)
-    files: str = word(*words.TRI)
-    forward: str = word(*words.TRI)
+    exec: Annotated[str, OneOf(words.TRI)]
+    files: Annotated[str, OneOf(words.TRI)]
+    forward: Annotated[str, OneOf(words.TRI)]
     preferred: bool
     requires: Text | None
     notes: tuple[str, ...]
@@ -221,18 +233,18 @@ class Ssh:
 
     user: str | None
     flavors: tuple[SshFlavor, ...]
-    port_changes: str = word(*words.CHANGES)
-    ip_changes: str = word(*words.CHANGES)
-    key_registration: str = word(*words.KEY_REGISTRATIONS)
-    password_login: str = word(*words.TRI)
+    port_changes: Annotated[str, OneOf(words.CHANGES)]
+    ip_changes: Annotated[str, OneOf(words.CHANGES)]
+    key_registration: Annotated[str, OneOf(words.KEY_REGISTRATIONS)]
+    password_login: Annotated[str, OneOf(words.TRI)]
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
     """From renting to the first connection: ``steps`` in order, ``ready`` what shows that it works."""
 
-    console_language: str = word("en", "zh", "none")
-    api: str = word(*words.TRI)
+    console_language: Annotated[str, OneOf(("en", "zh", "none"))]
+    api: Annotated[str, OneOf(words.TRI)]
     entry_points: tuple[str, ...]
     steps: tuple[Text, ...]
     ready: Text
@@ -243,10 +255,10 @@ class Launch:
 class Python:
     """The interpreter: a fixed ``path``, or ``candidates`` to try in order; neither: ask the box's PATH."""
 
-    env_is: str = word(*words.ENV_IS)
-    path: str | None = like(words.PATH)
-    candidates: tuple[str, ...] = like(words.PATH)
-    create_env_ok: str = word(*words.TRI)
+    env_is: Annotated[str, OneOf(words.ENV_IS)]
+    path: Annotated[str | None, Like(words.PATH)]
+    candidates: Annotated[tuple[str, ...], Like(words.PATH)]
+    create_env_ok: Annotated[str, OneOf(words.TRI)]
     notes: tuple[str, ...]
 
 
@@ -257,8 +269,8 @@ class Proxy:
     ``hosts`` is what it serves; ``only_hosts``: everything else is refused while it is on. ``unset`` ends it.
     """
 
-    kind: str = word(*words.PROXIES)
-    path: str | None = like(words.PATH)
+    kind: Annotated[str, OneOf(words.PROXIES)]
+    path: Annotated[str | None, Like(words.PATH)]
     env: dict[str, str]
     asks: tuple[str, ...]
     hosts: tuple[str, ...]
@@ -270,7 +282,7 @@ class Proxy:
 class Panel:
     """A built-in board: it shows what lies in ``logdir``, on ``port`` of the box."""
 
-    logdir: str = like(words.PATH)
+    logdir: Annotated[str, Like(words.PATH)]
     port: int
 
 
@@ -278,10 +290,10 @@ class Panel:
 class Network:
     """Roads in and out. Prices per GB are not kept: ``*_from`` says where a price is to be read."""
 
-    mirrors_needed: str = word(*words.MIRRORS)
-    egress_free: str = word(*words.TRI)
-    egress_price_from: str = word(*words.PRICE_FROM)
-    cross_zone_price_from: str = word(*words.PRICE_FROM)
+    mirrors_needed: Annotated[str, OneOf(words.MIRRORS)]
+    egress_free: Annotated[str, OneOf(words.TRI)]
+    egress_price_from: Annotated[str, OneOf(words.PRICE_FROM)]
+    cross_zone_price_from: Annotated[str, OneOf(words.PRICE_FROM)]
     proxy: Proxy | None
     ports: Text
     max_open_ports: int | None
@@ -294,7 +306,7 @@ class Network:
 class Notice:
     """How an interruption shows before or as it comes. ``url`` for http and outside, else None."""
 
-    by: str = word(*words.NOTICES)
+    by: Annotated[str, OneOf(words.NOTICES)]
     url: str | None
     what: Text | None
 
@@ -303,13 +315,13 @@ class Notice:
 class Spot:
     """Whether the platform takes boxes back. ``grace_s``: seconds from the first sign to the end; None: unknown."""
 
-    available: str = word(*words.TRI)
+    available: Annotated[str, OneOf(words.TRI)]
     model: Text
-    signal: str = word(*words.SIGNALS)
+    signal: Annotated[str, OneOf(words.SIGNALS)]
     grace_s: int | None
     notice: Notice
-    can_flush: str = word(*words.TRI)
-    auto_resume: str = word(*words.TRI)
+    can_flush: Annotated[str, OneOf(words.TRI)]
+    auto_resume: Annotated[str, OneOf(words.TRI)]
     notes: tuple[str, ...]
 
 
@@ -317,18 +329,18 @@ class Spot:
 class RelaunchHook:
     """What the platform starts again by itself after a restart; ``path`` is the file that it runs, if it is one."""
 
-    kind: str = word(*words.HOOKS)
-    path: str | None = like(words.PATH)
+    kind: Annotated[str, OneOf(words.HOOKS)]
+    path: Annotated[str | None, Like(words.PATH)]
 
 
 @dataclass(frozen=True, slots=True)
 class Detach:
     """What people use there to leave a job alone, and what it survives. Our keeper needs none of it."""
 
-    primitive: str = word(*words.DETACH)
-    preinstalled: str = word(*words.TRI)
-    survives_disconnect: str = word(*words.TRI)
-    survives_restart: str = word(*words.TRI)
+    primitive: Annotated[str, OneOf(words.DETACH)]
+    preinstalled: Annotated[str, OneOf(words.TRI)]
+    survives_disconnect: Annotated[str, OneOf(words.TRI)]
+    survives_restart: Annotated[str, OneOf(words.TRI)]
     notes: tuple[str, ...]
 
 
@@ -337,10 +349,10 @@ class Credentials:
     """How secrets travel there. ``never_write_to`` names tiers, ``never_put_in`` other things that outlive a box."""
 
     how: Text
-    file: str | None = like(words.PATH)
-    env_vars: tuple[str, ...] = like(words.ENV_NAME)
+    file: Annotated[str | None, Like(words.PATH)]
+    env_vars: Annotated[tuple[str, ...], Like(words.ENV_NAME)]
     never_write_to: tuple[str, ...]
-    never_put_in: tuple[str, ...] = word(*words.NEVER_PUT)
+    never_put_in: Annotated[tuple[str, ...], OneOf(words.NEVER_PUT)]
     notes: tuple[str, ...]
 
 
@@ -349,15 +361,15 @@ class RuleInputs:
     """What rules of the diagnosis and the planner ask of a platform; None and `unknown` mean that they must say so."""
 
     local_nvme_tier: str | None
-    host_cuda_from: str = word("driver", "offer", "unknown", "n/a")
-    image_digest_expected: str = word(*words.DIGESTS)
+    host_cuda_from: Annotated[str, OneOf(("driver", "offer", "unknown", "n/a"))]
+    image_digest_expected: Annotated[str, OneOf(words.DIGESTS)]
 
 
 @dataclass(frozen=True, slots=True)
 class Convenience:
     """Something that most people miss. ``console``: the words to look for, None where it is no button."""
 
-    id: str = like(words.SLUG)
+    id: Annotated[str, Like(words.SLUG)]
     what: Text
     console: Text | None
 
@@ -366,7 +378,7 @@ class Convenience:
 class VerbBinding:
     """How one of our six verbs is done there, and by whom."""
 
-    how: str = word(*words.HOW)
+    how: Annotated[str, OneOf(words.HOW)]
     what: Text
 
 
@@ -389,7 +401,7 @@ class SixVerbs:
 class Detect:
     """How to see that a gotcha applies: where to look, how, and the sign. For people; nothing runs it unread."""
 
-    where: str = word(*words.DETECT_WHERE)
+    where: Annotated[str, OneOf(words.DETECT_WHERE)]
     how: str
     signal: str
 
@@ -399,7 +411,7 @@ class Gotcha:
     """A trap of this platform only."""
 
     id: str
-    severity: str = word(*words.SEVERITIES)
+    severity: Annotated[str, OneOf(words.SEVERITIES)]
     symptom: Text
     cause: Text
     fix: Text
@@ -420,8 +432,8 @@ class Disagreement:
 class Source:
     """Where facts are from; ``month`` is the page's own, or the month it was read."""
 
-    url: str = like(words.URL)
-    month: str = like(words.MONTH)
+    url: Annotated[str, Like(words.URL)]
+    month: Annotated[str, Like(words.MONTH)]
     covers: str
 
 
@@ -430,10 +442,10 @@ class Platform:
     """All facts of one platform. ``meter_stop_verb`` `none`: nothing bills, and `down` only detaches."""
 
     schema_version: int
-    id: str = like(words.SLUG)
+    id: Annotated[str, Like(words.SLUG)]
     names: Text
-    kind: str = word(*words.KINDS)
-    confidence: str = word(*words.CONFIDENCES)
+    kind: Annotated[str, OneOf(words.KINDS)]
+    confidence: Annotated[str, OneOf(words.CONFIDENCES)]
     verified: Verified
     summary: Text
     recognise: tuple[Hint, ...]
@@ -482,6 +494,21 @@ class Platform:
         if conditions is None:
             return tuple(tiers)
         return tuple(tier for tier in tiers if holds(tier.conditions, conditions))
+
+    def tier_of(self, path: str, conditions: Sequence[str] | None = None) -> Tier | None:
+        """Return the tier that the absolute ``path`` lies on by the facts, None where no tier claims it.
+
+        The longest path or mount wins. Tiers found by a probe have no fixed path and are not considered, unless they
+        have a mount. ``conditions`` as in ``tiers_for``; None: a tier with a condition counts like any other.
+        """
+        best: tuple[int, Tier | None] = (-1, None)
+        for tier in self.tiers:
+            if conditions is not None and not holds(tier.conditions, conditions):
+                continue
+            for place in (tier.path, tier.mount):
+                if place is not None and _under(path, place) and len(place) > best[0]:
+                    best = (len(place), tier)
+        return best[1]
 
     def verb(self, name: str) -> Verb:
         """Return the verb of that name; `stop` and `destroy` also mean the platform's own verb of that role.
@@ -532,3 +559,7 @@ def holds(conditions: Conditions, known: Sequence[str]) -> bool:
     if conditions.absent_when is not None and conditions.absent_when in known:
         return False
     return conditions.present_when is None or conditions.present_when in known
+
+
+def _under(path: str, place: str) -> bool:
+    return place == "/" or path == place or path.startswith(place.rstrip("/") + "/")

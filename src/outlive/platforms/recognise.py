@@ -17,7 +17,8 @@ def wanted(*, overrides: Path | None = None, compiled: Path = COMPILED) -> dict[
     `hostname` and `address` name nothing: they are always asked for.
     """
     names: dict[str, set[str]] = {}
-    for hints in _hints(overrides, compiled).values():
+    conditions = [entry["conditions"] for entry in index(compiled)["platforms"].values()]
+    for hints in [*_hints(overrides, compiled).values(), *conditions]:
         for hint in hints:
             names.setdefault(hint["probe"], set()).add(hint["name"])
     return {probe: sorted(n for n in found if n) for probe, found in sorted(names.items())}

@@ -6,11 +6,10 @@ import dataclasses
 import types
 import typing
 from collections.abc import Callable, Mapping
-from re import Pattern
 from typing import Any
 
 from outlive.errors import nearest
-from outlive.platforms.model import Text
+from outlive.platforms.model import Like, OneOf, Text
 
 Faults = list[tuple[str, str]]
 """(path, what is wrong), for instance (``tiers[0].path``, ``missing``)."""
@@ -54,27 +53,30 @@ def keys(cls: type[Any]) -> list[str]:
 
 
 def _prepare(cls: type[Any]) -> dict[str, Reader]:
-    hints = typing.get_type_hints(cls)
+    hints = typing.get_type_hints(cls, include_extras=True)
     fields = [f for f in dataclasses.fields(cls) if not f.metadata.get("runtime")]
-    _readers[cls] = {f.name: _reader(hints[f.name], f.metadata) for f in fields}
+    _readers[cls] = {f.name: _reader(hints[f.name]) for f in fields}
     return _readers[cls]
 
 
-def _reader(kind: Any, rules: Mapping[str, Any]) -> Reader:
+def _reader(kind: Any, rule: OneOf | Like | None = None) -> Reader:
     origin = typing.get_origin(kind)
+    if origin is typing.Annotated:
+        kind, rule = typing.get_args(kind)
+        return _reader(kind, rule)
     if origin in (types.UnionType, typing.Union):
         (inner,) = (a for a in typing.get_args(kind) if a is not types.NoneType)
-        read = _reader(inner, rules)
+        read = _reader(inner, rule)
         return lambda value, at, faults: None if value is None else read(value, at, faults)
     if origin is tuple:
-        return _list_reader(_reader(typing.get_args(kind)[0], rules))
+        return _list_reader(_reader(typing.get_args(kind)[0], rule))
     if origin is dict:
         return _read_words
     if dataclasses.is_dataclass(kind):
         cls = typing.cast("type[Any]", kind)
         return lambda value, at, faults: build(cls, value, at, faults)
     if kind is str:
-        return _string_reader(rules.get("one_of"), rules.get("like"))
+        return _string_reader(rule)
     return {int: _read_int, float: _read_number, bool: _read_bool}[kind]
 
 
@@ -88,7 +90,10 @@ def _list_reader(read: Reader) -> Reader:
     return read_list
 
 
-def _string_reader(choices: tuple[str, ...] | None, pattern: Pattern[str] | None) -> Reader:
+def _string_reader(rule: OneOf | Like | None) -> Reader:
+    choices = rule.choices if isinstance(rule, OneOf) else None
+    pattern = rule.pattern if isinstance(rule, Like) else None
+
     def read_string(value: Any, at: str, faults: Faults) -> Any:
         if not isinstance(value, str):
             faults.append((at, f"must be a string, is {_kind(value)}"))
