@@ -1,7 +1,5 @@
 """Secrets never enter the ledger: declared values are refused there and redacted in what we print."""
 
-import base64
-import urllib.parse
 from collections.abc import Iterable
 from typing import Any
 
@@ -31,6 +29,9 @@ class Secrets:
         raw = value.encode("utf-8", "surrogateescape")
         self._whole.add(value)
         if len(raw) >= SUBSTRING_BYTES:
+            import base64
+            import urllib.parse
+
             encoded = base64.b64encode(raw).decode("ascii").rstrip("=")
             # The bytes after the last whole group of three change their letters with what follows.
             self._inside |= {value, urllib.parse.quote(value, safe="", errors="surrogateescape"), encoded[:-1]}

@@ -23,9 +23,10 @@ Fields of each kind (all optional but the first; what is not named here is kept 
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from outlive.gate.approval import Approval, Request
+if TYPE_CHECKING:
+    from outlive.gate.approval import Approval, Request
 
 FOLD_VERSION = 1
 """Grows when the same records fold to another state, so that a cache made before is dropped."""
@@ -124,17 +125,24 @@ class LedgerState:
         """Intents that no record answers: something may exist and bill."""
         return [i for i in self.intents.values() if not i.result]
 
-    def approval(self, id: str) -> Approval | None:
+    def approval(self, id: str) -> "Approval | None":
         """Return an approval with the uses it has left."""
+        from outlive.gate.approval import Approval  # every command folds the ledger, few ask the gate
+
         plain = self.approvals.get(id)
         return Approval.from_wire(plain) if plain is not None else None
 
-    def approvals_for(self, box: str, action: str, now_s: float) -> list[Approval]:
+    def approvals_for(self, box: str, action: str, now_s: float) -> "list[Approval]":
         """Return what may still be used for a verb, newest first. ``gate.approval.check`` has the last word."""
+        from outlive.gate.approval import Approval
+
         all_ = (Approval.from_wire(a) for a in reversed(self.approvals.values()))
         return [a for a in all_ if a.box == box and a.action == action and a.uses_left > 0 and now_s < a.until_s]
 
-    def request(self, id: str) -> Request | None:
+    def request(self, id: str) -> "Request | None":
+        """Return a stored request."""
+        from outlive.gate.approval import Request
+
         plain = self.requests.get(id)
         return Request.from_wire(plain) if plain is not None else None
 
