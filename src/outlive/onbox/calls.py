@@ -263,6 +263,17 @@ CALLS: Dict[str, Call] = {
 }
 
 
+def _check_identity(box: BoxFiles, expected: str) -> None:
+    """An address can lead to another machine than yesterday: then nothing is done."""
+    try:
+        with open(box.box_id) as text:
+            found = text.read().strip()
+    except FileNotFoundError:
+        found = ""
+    if found != expected:
+        raise Refused("other_box", "this is not the box that was meant", box_id=found)
+
+
 def serve(source: IO[bytes], out: IO[bytes]) -> int:
     """Read one request line ``{"call", "root", "nonce", ...}`` and answer it."""
     request = json.loads(source.readline().decode("utf-8"))
@@ -271,6 +282,8 @@ def serve(source: IO[bytes], out: IO[bytes]) -> int:
     box = BoxFiles(os.path.normpath(os.path.expanduser(request["root"])))
     call = CALLS.get(request["call"])
     try:
+        if request.get("box_id"):
+            _check_identity(box, request["box_id"])
         if call is None:
             raise Refused("no_call", "this box does not know %r; it speaks wire %d.%d" % (request["call"], WIRE_MAJOR, WIRE_MINOR))
         call(box, request, source, out)
