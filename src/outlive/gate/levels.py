@@ -2,11 +2,12 @@
 
 from outlive.wire.values import LEVELS, Proof, level_at_least
 
-TENSOR_KINDS = frozenset({"torch-zip", "safetensors", "npz", "npy"})
+TENSOR_KINDS = frozenset({"torch-zip", "torch-legacy", "safetensors", "npz", "npy"})
 """Containers whose values can be scanned, so that best and latest are asked for ``tensors``."""
 
-BYTES_ONLY_KINDS = frozenset({"unknown", "bytes", "text"})
-"""Nothing to parse. A kind in neither set is asked for ``structure``: a new kind is strict by itself."""
+BYTES_ONLY_KINDS = frozenset({"unknown", "hdf5"})
+"""Nothing that the standard library could parse. A kind in neither set is asked for ``structure``: a new kind is
+strict by itself. (A test compares both sets with what ``artifacts`` can check.)"""
 
 PICKLE_GLOBALS = "pickle_globals"
 """A pickle that names globals outside the list: counts as ``bytes``, is never loaded, is not red."""
