@@ -20,7 +20,16 @@ for _cls, _list in (
     for _word in _list.split():
         _WORDS[_word] = _cls
 
-_KILLED_CHILD = ("killed", "sigkill", "exitcode", "exited unexpectedly", "brokenprocesspool", "oom", "signal 9", "memory")
+_KILLED_CHILD = (
+    "killed",
+    "sigkill",
+    "exitcode",
+    "exited unexpectedly",
+    "brokenprocesspool",
+    "oom",
+    "signal 9",
+    "memory",
+)
 _FEW_INODES = 16
 _FEW_BYTES = 2_000_000_000
 

@@ -4,6 +4,8 @@ import math
 from collections import deque
 from typing import Any, Deque, Dict, Optional, Tuple
 
+from .alarm_limits import AlarmLimits
+
 News = Tuple[bool, str, Dict[str, Any]]
 """Raised (True) or over (False), in words, with figures."""
 
@@ -11,7 +13,7 @@ News = Tuple[bool, str, Dict[str, Any]]
 class _Series:
     """One stream of losses; a bar's running mean and a logged loss are two."""
 
-    def __init__(self, limits: Any) -> None:
+    def __init__(self, limits: AlarmLimits) -> None:
         self.limits = limits
         self.up = False
         self.lr: Optional[float] = None
@@ -63,10 +65,11 @@ class _Series:
 
 
 class Divergence:
-    """Robust watch over finite losses; ``limits`` is an ``alarms.AlarmLimits``."""
+    """Robust watch over finite losses. ``up``: an earlier life has raised it already."""
 
-    def __init__(self, limits: Any) -> None:
+    def __init__(self, limits: AlarmLimits, up: bool = False) -> None:
         self._limits = limits
+        self._up = up
         self._series: Dict[str, _Series] = {}
 
     def reset(self) -> None:
@@ -82,6 +85,7 @@ class Divergence:
             if len(self._series) >= 8:
                 return None
             series = self._series[name] = _Series(self._limits)
+            series.up, self._up = self._up, False
         lr = point.get("lr")
         if isinstance(lr, (int, float)) and not isinstance(lr, bool):
             if series.lr is not None and lr > 1.5 * series.lr and series.count > self._limits.divergence_warmup_points:

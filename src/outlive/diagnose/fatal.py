@@ -87,7 +87,8 @@ HINTS: Tuple[Tuple[str, str, Pattern[str]], ...] = (
         "driver",
         "driver and CUDA runtime do not fit each other",
         _re(
-            r"driver/library version mismatch|driver version is insufficient|driver (?:on your system )?is too old|Found no NVIDIA driver",
+            r"driver/library version mismatch|driver version is insufficient|driver (?:on your system )?is too old"
+            r"|Found no NVIDIA driver",
             r"forward compatibility was attempted|unsupported display driver|system not yet initialized|nvml.*mismatch",
             r"couldn't communicate with the NVIDIA driver|Error 80[234]:",
         ),
@@ -106,7 +107,8 @@ HINTS: Tuple[Tuple[str, str, Pattern[str]], ...] = (
         "nan",
         "the numbers are no longer finite",
         _re(
-            r"loss (?:is|became|was|=|:)\s*(?:nan|inf|not finite)|(?:nan|inf|non-?finite)\b.{0,30}\bloss\b.{0,60}(?:stop|abort|exit)",
+            r"loss (?:is|became|was|=|:)\s*(?:nan|inf|not finite)|(?:nan|inf"
+            r"|non-?finite)\b.{0,30}\bloss\b.{0,60}(?:stop|abort|exit)",
             r"loss scale already at minimum|minimum loss scale reached",
             r"(?:FloatingPoint|NaN|NonFinite\w*)Error|found nan|contains? (?:nan|inf)s?\b|nan or inf\b|nan detected",
         ),
@@ -115,15 +117,19 @@ HINTS: Tuple[Tuple[str, str, Pattern[str]], ...] = (
         "config",
         "the command line or a setting was refused",
         _re(
-            r"error: (?:unrecognized arguments|the following arguments are required|argument |ambiguous option|invalid choice)",
-            r"^usage: |error: no such option|Error: (?:No such option|Missing (?:option|argument|parameter)|Invalid value for)",
-            r"\b(?:Config\w*Error|MissingMandatoryValue|MissingConfigException|OmegaConf\w*|HydraException|ValidationError|ArgumentError|UsageError)\b",
+            r"error: (?:unrecognized arguments|the following arguments are required|argument |ambiguous option"
+            r"|invalid choice)",
+            r"^usage: |error: no such option|Error: (?:No such option|Missing (?:option|argument|parameter)"
+            r"|Invalid value for)",
+            r"\b(?:Config\w*Error|MissingMandatoryValue|MissingConfigException|OmegaConf\w*|HydraException"
+            r"|ValidationError|ArgumentError|UsageError)\b",
             r"KeyError: ['\"]?(?:config|cfg|args?|hparams)",
             r"(?:Missing|Unexpected) key\(s\) in state_dict|size mismatch for |Error\(s\) in loading state_dict",
             r"address already in use|invalid device ordinal|Duplicate GPU detected",
             r"not compiled with CUDA|No CUDA GPUs are available|no CUDA-capable device|no kernel image is available",
             r"could not select device driver",
-            r"\b40[13] (?:Client Error|Forbidden|Unauthorized)|gated repo|GatedRepoError|RepositoryNotFoundError|api_key not configured|No API key|invalid (?:api|access) (?:key|token)",
+            r"\b40[13] (?:Client Error|Forbidden|Unauthorized)|gated repo|GatedRepoError|RepositoryNotFoundError"
+            r"|api_key not configured|No API key|invalid (?:api|access) (?:key|token)",
             r"^PermissionError\b|Permission denied",
         ),
     ),
@@ -131,7 +137,8 @@ HINTS: Tuple[Tuple[str, str, Pattern[str]], ...] = (
         "command_missing",
         "the command was not found",
         _re(
-            r"command not found|can't open file .*No such file|exec format error|bad interpreter|: not found$|^exec: .*not found"
+            r"command not found|can't open file .*No such file|exec format error|bad interpreter|: not found$"
+            r"|^exec: .*not found"
         ),
     ),
     (
@@ -140,12 +147,16 @@ HINTS: Tuple[Tuple[str, str, Pattern[str]], ...] = (
         _re(
             r"ChildFailedError|CalledProcessError|ProcessExitedException|ProcessRaisedException|SignalException",
             r"KeyboardInterrupt|SystemExit|BrokenPipeError|Received \d+ death signal|Sending process \d+ closing",
-            r"DistBackendError|ncclRemoteError|ncclSystemError|NCCL error: (?:remote|unhandled system)|RendezvousConnectionError|RendezvousClosedError|DistNetworkError|DistStoreError",
+            r"DistBackendError|ncclRemoteError|ncclSystemError|NCCL error: (?:remote|unhandled system)"
+            r"|RendezvousConnectionError|RendezvousClosedError|DistNetworkError|DistStoreError",
             r"(?:gloo|c10d|TCPStore|ProcessGroup|store).{0,200}(?:connection|timed? ?out|reset|closed)",
-            r"Watchdog caught collective|collective operation timeout|NCCL operations have failed|DataLoader worker .*exited unexpectedly",
+            r"Watchdog caught collective|collective operation timeout|NCCL operations have failed"
+            r"|DataLoader worker .*exited unexpectedly",
             r"background workers are no longer alive|terminate called",
-            r"exitcode\s*:? ?-?\d+|Killing subprocess|slurmstepd|srun: |^Terminated\b|^Killed\b|^Aborted\b|killed by signal",
-            r"Segmentation fault|SIGSEGV|SIGABRT|SIGKILL|SIGTERM|core dumped|Bus error|^\[?[\w.-]*:?\d*\]? \*\*\* Process received signal",
+            r"exitcode\s*:? ?-?\d+|Killing subprocess|slurmstepd|srun: |^Terminated\b|^Killed\b|^Aborted\b"
+            r"|killed by signal",
+            r"Segmentation fault|SIGSEGV|SIGABRT|SIGKILL|SIGTERM|core dumped|Bus error"
+            r"|^\[?[\w.-]*:?\d*\]? \*\*\* Process received signal",
         ),
     ),
     (
@@ -153,10 +164,15 @@ HINTS: Tuple[Tuple[str, str, Pattern[str]], ...] = (
         "a hub, tracker or other service could not be reached",
         _re(
             r"Max retries exceeded|Temporary failure in name resolution|Name or service not known|gaierror",
-            r"\b(?:requests|urllib3?|httpx|httpcore|aiohttp|botocore|http\.client|huggingface_hub|wandb)\b\S*(?:Error|Exception|Timeout\w*|Disconnected)\b",
-            r"\b(?:ConnectTimeout|ReadTimeout|ConnectError|ReadError|RemoteProtocolError|IncompleteRead|ChunkedEncodingError|SSLError|ProxyError|CommError|LocalEntryNotFoundError|OfflineModeIsEnabled|EndpointConnectionError|URLError|RemoteDisconnected|ServerDisconnectedError)\b",
-            r"\b(?:429|50[0234]) (?:Server|Client) Error|Too Many Requests|Bad Gateway|Service Unavailable|Gateway Time-?out",
-            r"^(?:\w+\.)*Connection(?:Reset|Refused|Aborted)?Error\b|Connection (?:reset by peer|timed out)|Read timed out|Network is unreachable",
+            r"\b(?:requests|urllib3?|httpx|httpcore|aiohttp|botocore|http\.client|huggingface_hub"
+            r"|wandb)\b\S*(?:Error|Exception|Timeout\w*|Disconnected)\b",
+            r"\b(?:ConnectTimeout|ReadTimeout|ConnectError|ReadError|RemoteProtocolError|IncompleteRead"
+            r"|ChunkedEncodingError|SSLError|ProxyError|CommError|LocalEntryNotFoundError|OfflineModeIsEnabled"
+            r"|EndpointConnectionError|URLError|RemoteDisconnected|ServerDisconnectedError)\b",
+            r"\b(?:429|50[0234]) (?:Server|Client) Error|Too Many Requests|Bad Gateway|Service Unavailable"
+            r"|Gateway Time-?out",
+            r"^(?:\w+\.)*Connection(?:Reset|Refused|Aborted)?Error\b|Connection (?:reset by peer|timed out)"
+            r"|Read timed out|Network is unreachable",
             r"^(?:\w+\.)*TimeoutError\b|couldn't connect to '?https?:",
         ),
     ),
@@ -170,7 +186,8 @@ HINTS: Tuple[Tuple[str, str, Pattern[str]], ...] = (
         "the program ended with an exception",
         _re(
             r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception)\b(?::|$|\()",
-            r"^(?:[A-Za-z_]\w*\.)*(?:StopIteration|AssertionError|NotImplementedError|UnpicklingError|JSONDecodeError|\w*Fault)\b",
+            r"^(?:[A-Za-z_]\w*\.)*(?:StopIteration|AssertionError|NotImplementedError|UnpicklingError"
+            r"|JSONDecodeError|\w*Fault)\b",
             r"CUDA error: |device-side assert|Assertion .* failed|Fatal Python error|panicked at|undefined symbol",
         ),
     ),
@@ -183,17 +200,21 @@ _LOOKS_FATAL = _re(
     r"^\S{1,60}: error: |^usage: .*\[-h\]",
     r"no space left on device|disk quota exceeded|out of memory|oom[-_ ]kill",
     r"NVRM: Xid|fallen off the bus|uncorrectable ECC|GPU is lost",
-    r"driver/library version mismatch|driver version is insufficient|Found no NVIDIA driver|couldn't communicate with the NVIDIA",
-    r"^Segmentation fault|^Bus error|^Aborted\b|^Killed\b|^Terminated\b|core dumped|Fatal Python error|^panic:|panicked at|^FATAL\b",
+    r"driver/library version mismatch|driver version is insufficient|Found no NVIDIA driver"
+    r"|couldn't communicate with the NVIDIA",
+    r"^Segmentation fault|^Bus error|^Aborted\b|^Killed\b|^Terminated\b|core dumped|Fatal Python error|^panic:"
+    r"|panicked at|^FATAL\b",
     r"\[\d+\]\s+\d+ (?:killed|segmentation fault|abort|bus error)",
     r"terminate called|^\s*what\(\):|received signal|exitcode\s*: ?-?[1-9]|exited unexpectedly|is killed by signal",
     r"slurmstepd: error|srun: error|DUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE)",
     r"command not found|bad interpreter|can't open file|Permission denied",
-    r"Watchdog caught collective|wandb: ERROR|loss is (?:nan|inf)|Loss scale already at minimum|Received \d+ death signal",
+    r"Watchdog caught collective|wandb: ERROR|loss is (?:nan|inf)|Loss scale already at minimum"
+    r"|Received \d+ death signal",
     r"could not select device driver|^docker: Error|insufficient shared memory",
 )
 _HARMLESS = _re(
-    r"\bWarning\b|\bWARN(?:ING)?\b|\bretry(?:ing)?\b|Retrying|Unable to register (?:cu|factory)|\bignored\b|\b0 errors?\b",
+    r"\bWarning\b|\bWARN(?:ING)?\b|\bretry(?:ing)?\b|Retrying|Unable to register (?:cu|factory)|\bignored\b"
+    r"|\b0 errors?\b",
     r"leaked semaphore|DeprecationWarning|PYTORCH_CUDA_ALLOC_CONF is deprecated|resource_tracker",
 )
 _LEVEL_BELOW_ERROR = re.compile(r"\s*\S{0,40}?\[?\b(?:TRACE|DEBUG|INFO|WARNING|WARN)\b", re.IGNORECASE)

@@ -37,8 +37,8 @@ _SCALE = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
 
 _VAL = frozenset("val valid validation eval evaluation test dev heldout".split())
 _NOT_A_LOSS = frozenset(
-    "scale scaler weight weights fn func function type coef coefficient ratio lambda best lowest min max minimum maximum "
-    "target threshold delta smoothing improved patience previous prev old initial tolerance id idx limit "
+    "scale scaler weight weights fn func function type coef coefficient ratio lambda best lowest min max minimum "
+    "maximum target threshold delta smoothing improved patience previous prev old initial tolerance id idx limit "
     "improvement decrease increase count num no".split()
 )
 _PLAIN_LOSS = frozenset(

@@ -80,7 +80,12 @@ RULES: Tuple[Rule, ...] = (
     Rule("walltime", lambda c: c.word == "walltime", "the scheduler's time limit was reached", ("scheduler_word",)),
     Rule("preempted", lambda c: c.word == "preempted", "taken away by {c.notice}", ("scheduler_word", "notice")),
     Rule("reboot", lambda c: c.word == "reboot", "the scheduler says that the node failed", ("scheduler_word",)),
-    Rule("unknown", lambda c: c.word == "cancelled", "cancelled in the scheduler, not by us", ("scheduler_word", "our_stop")),
+    Rule(
+        "unknown",
+        lambda c: c.word == "cancelled",
+        "cancelled in the scheduler, not by us",
+        ("scheduler_word", "our_stop"),
+    ),
     Rule(
         "preempted",
         lambda c: c.e.machine_changed is True and (not c.seen or c.signal in (1, 9, 15)) and c.noticed,
@@ -205,7 +210,9 @@ RULES: Tuple[Rule, ...] = (
         "bus error: most often a full or small /dev/shm, or a mapped file that was cut short",
         _LOG + ("disk_bytes_free",),
     ),
-    Rule("code", lambda c: c.signal in (4, 5, 6, 8, 11, 13, 31), "{c.ended}: the program crashed outside Python", _EXIT),
+    Rule(
+        "code", lambda c: c.signal in (4, 5, 6, 8, 11, 13, 31), "{c.ended}: the program crashed outside Python", _EXIT
+    ),
     Rule("config", lambda c: c.signal in (24, 25), "{c.ended}: a limit of the account or shell was reached", _EXIT),
     Rule("unknown", lambda c: c.signal is not None, "{c.ended}, which we did not send", _EXIT + ("our_stop",)),
     Rule("unknown", lambda c: True, "{c.ended}, and no line of the log names a cause{c.last}", _LOG),

@@ -16,6 +16,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from .lines import LineSplitter
 from .metric_names import Found, fields, named
 from .prefixes import strip_prefixes
+from .spans import word
 
 Point = Dict[str, Any]
 
@@ -27,7 +28,8 @@ _HINT = re.compile(r"loss|%\||it/s|overflow|\b(?:step|iter|iteration|global_step
 _DIGIT = re.compile(r"\d|nan|inf", re.IGNORECASE)
 _ERROR_LINE = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit|Warning)\b(?::|$|\()")
 _CODE_LINE = re.compile(
-    r"File \"|Traceback \(|\s{2,}[\w.\[\], ]+\s=\s.*[A-Za-z(*]|\s{2,}(?:return|raise|assert|if|for|def|self\.|print\()|[│|]\s*(?:❱\s*)?\d+\s│"
+    r"File \"|Traceback \(|\s{2,40}[\w.\[\], ]{1,80}\s=\s.*[A-Za-z(*]|\s{2,40}(?:return|raise|assert|if|for|def|self\."
+    r"|print\()|[│|]\s*(?:❱\s*)?\d+\s│"
 )
 _DUMP = re.compile(r"[A-Za-z_]\w*\((?:[A-Za-z_]\w*=)|(?:^|\s)--?[A-Za-z][\w-]*[= ]|^\s*(?:\$|\+|>>>)\s")
 _DUMP_WORD = re.compile(
@@ -36,14 +38,16 @@ _DUMP_WORD = re.compile(
 _BAR = re.compile(
     r"(?P<desc>[^|%\r\n]{0,200}?)(?P<pct>\d{1,3})%\|[^|]{0,400}\|\s*"
     r"(?P<n>\d[\d,]*)/(?P<total>\d[\d,]*)\s*"
-    r"(?:\[(?P<time>[\d:?]{1,12})<(?P<eta>[^,\]]{0,20})(?:,\s*(?P<rate>[^,\]]{0,24}))?(?:,\s*(?P<post>(?:[^\[\]]|\[[^\[\]]*\]){0,2000}))?\])?"
+    r"(?:\[(?P<time>[\d:?]{1,12})<(?P<eta>[^,\]]{0,20})(?:,\s*(?P<rate>[^,\]]{0,24}))?(?:,\s*(?P<post>(?:[^\[\]]"
+    r"|\[[^\[\]]*\]){0,2000}))?\])?"
 )
 _RICH = re.compile(r"[━╸╺]{3,}[\s━╸╺]*(?P<n>\d+)/(?P<total>\d+)\s")
 _KERAS = re.compile(r"\s*(?P<n>\d+)/(?P<total>\d+)\s+(?:\[[=>.]+\]|━+)?\s.*(?:/step\b|ETA:)")
 _RATE_IS_STEPS = re.compile(r"\?|.*(?:it|step|steps|batch|batches|iter|ba)/s$|.*s/(?:it|step|batch|iter|ba)$")
 _SIDE_BAR = re.compile(
-    r"download|load|token|\bmap\b|map \(|filter|cach|sav|writ|extract|fetch|predict|generat|valid|\bval\b|eval|test|sanity"
-    r"|shard|quantiz|prepro|pars|read|copy|upload|pack|compil|collect|process|examples|files|warm|group|sampl|epochs?:?\s*$",
+    r"download|load|token|\bmap\b|map \(|filter|cach|sav|writ|extract|fetch|predict|generat|valid|\bval\b|eval|test"
+    r"|sanity|shard|quantiz|prepro|pars|read|copy|upload|pack|compil|collect|process|examples|files|warm|group|sampl"
+    r"|epochs?:?\s*$",
     re.IGNORECASE,
 )
 _EPOCH_IN = re.compile(r"\bepochs?[\s:\[#(]{0,3}(\d+)", re.IGNORECASE)
@@ -66,17 +70,13 @@ _MESSAGE_KEYS = ("message", "msg", "log", "event", "text")
 
 def wire_point(point: Point) -> Point:
     """Return the point for JSON: floats that are not finite become "nan", "inf" and "-inf"."""
-    return {k: _word(v) if isinstance(v, float) and not math.isfinite(v) else v for k, v in point.items()}
+    return {k: word(v) if isinstance(v, float) else v for k, v in point.items()}
 
 
 def point_from_wire(data: Point) -> Point:
     """Undo ``wire_point``."""
     back = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
     return {k: back.get(v, v) if isinstance(v, str) and k != "source" else v for k, v in data.items()}
-
-
-def _word(value: float) -> str:
-    return "nan" if value != value else ("inf" if value > 0 else "-inf")
 
 
 class MetricParser:

@@ -12,8 +12,10 @@ _ONE = re.compile(
     r"|\[?\d{4}[-/]\d\d[-/]\d\d[T ,_]?\s?\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?"
     r"|\[?\d\d/\d\d(?:/\d\d(?:\d\d)?)? \d\d:\d\d(?::\d\d)?(?:[.,]\d+)?\]?"
     r"|\[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?(?=[\s|:\]-])"
-    r"|\[?(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)? ?(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\s+\d+ \d\d:\d\d:\d\d(?: \d{4})?Z?\]?"
-    r"|\[?<?(?:TRACE|DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|NOTICE|LOG)>?(?:\|[\w.]+:\d+)?\]?(?::\w[\w.]*:| >>|:|(?=[\s|-]))"
+    r"|\[?(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)? ?(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov"
+    r"|Dec)\s+\d+ \d\d:\d\d:\d\d(?: \d{4})?Z?\]?"
+    r"|\[?<?(?:TRACE|DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|NOTICE|LOG)>?(?:\|[\w.]+:\d+)?\]?(?::\w[\w.]*:| >>|:"
+    r"|(?=[\s|-]))"
     r"|<(?:info|debug|warn|warning|error)>"
     r"|[IWEF]\d{4} \d\d:\d\d:\d\d(?:\.\d+)?\s+\d+ [\w./:-]+\]"  # glog
     r"|\[[\w./-]+\.(?:py|cc|cpp|cu):\d+(?::\w+)?\]"

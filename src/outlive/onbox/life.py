@@ -9,7 +9,7 @@ import os
 import signal
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from outlive.diagnose.outcome import classify, fatal_lines
+from outlive.diagnose.outcome import NOTHING_DECLARED, classify, fatal_lines
 from outlive.onbox import attempt as attempts
 from outlive.onbox.children import Crew
 from outlive.onbox.context import Context, read_json
@@ -53,6 +53,8 @@ class Life:
 
     def note(self, point: Dict[str, Any]) -> None:
         """Take the step of a metric point; an attempt's end is judged with it."""
+        if point.get("local"):  # counts within an epoch: it neither ends the run nor falls back
+            return
         if point.get("step") is not None:
             self.last_step = int(point["step"])
         if point.get("total") is not None:
@@ -264,14 +266,14 @@ class Life:
         )
 
     def _stage_artifacts(self, name: str) -> Tuple[Optional[bool], str]:
-        """Return whether what the stage must produce is there; (None, "") when nothing was declared for it."""
+        """Return whether what the stage must produce is there; (None, NOTHING_DECLARED) when it has to leave nothing."""
         stage = next((s for s in self.stages() if s["name"] == name), None)
         produces = list(stage.get("produces") or []) if stage is not None else []
         real = [s["name"] for s in self.context.spec["stages"]]
         if real and name == real[-1]:
             produces += [p for p in self.context.spec["artifacts"]["roster"] if p not in produces]
         if not produces:
-            return None, ""
+            return None, NOTHING_DECLARED
         from outlive.artifacts.manifest import Roster, scan
         from outlive.artifacts.structure import check
 

@@ -331,3 +331,21 @@ def test_what_an_earlier_life_raised_is_not_raised_again_but_is_cleared():
 def test_alarms_travel():
     (alarm,) = Alarms().tick(0.0, disk(1 * GB))
     assert isinstance(alarm, Value) and Alarm.from_wire(alarm.to_wire()) == alarm
+
+
+def test_a_time_told_again_after_our_sleep_is_no_silence():
+    alarms = Alarms()
+    alarms.on_metric({"step": 1, "loss": 1.0}, 0.0)
+    alarms.on_activity("log", 5.0)
+    alarms.tick(10.0, ALIVE)
+    assert alarms.tick(5000.0, ALIVE) == []
+    alarms.on_activity("log", 5.0)
+    assert alarms.tick(5010.0, ALIVE) == []
+
+
+def test_a_new_attempt_forgets_what_stood_and_says_again_what_holds():
+    alarms = Alarms()
+    assert kinds(alarms.tick(0.0, disk(1 * GB))) == [("disk_bytes", "raised")]
+    alarms.new_attempt(10.0)
+    assert alarms.raised() == []
+    assert kinds(alarms.tick(11.0, disk(1 * GB))) == [("disk_bytes", "raised")]

@@ -132,7 +132,7 @@ TABLE = [
     (
         "network",
         said(
-            "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='huggingface.co', port=443): Max retries exceeded"
+            "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='hub.example', port=443): Max retries exceeded"
         ),
     ),
     ("network", said("wandb.errors.CommError: Run initialization has timed out after 90.0 sec")),
@@ -166,7 +166,7 @@ TABLE = [
                 "ChildFailedError:",
             ),
         ),
-    ),  # fmt: skip # noqa: E501
+    ),
     ("unknown", ended(1)),
     ("unknown", ended(255)),
     ("unknown", ended(None)),
@@ -232,7 +232,8 @@ def test_the_last_line_of_a_traceback_is_found_behind_any_rank():
 
 def test_chained_exceptions_come_in_order():
     log = (
-        b'Traceback (most recent call last):\n  File "a.py", line 1\n    x\nsocket.gaierror: [Errno -2] Name or service not known\n\n'
+        b'Traceback (most recent call last):\n  File "a.py", line 1\n    x\n'
+        b"socket.gaierror: [Errno -2] Name or service not known\n\n"
         b"During handling of the above exception, another exception occurred:\n\n"
         b'Traceback (most recent call last):\n  File "a.py", line 2\n    y\nKeyError: 1\n'
     )
@@ -240,7 +241,10 @@ def test_chained_exceptions_come_in_order():
 
 
 def test_what_follows_a_headline_exception_is_kept():
-    log = b'Traceback (most recent call last):\n  File "a.py", line 1\nRuntimeError: Error(s) in loading state_dict for N:\n\tMissing key(s) in state_dict: "a".\n'
+    log = (
+        b'Traceback (most recent call last):\n  File "a.py", line 1\n'
+        b'RuntimeError: Error(s) in loading state_dict for N:\n\tMissing key(s) in state_dict: "a".\n'
+    )
     assert len(fatal_lines(log)) == 2 and hint(fatal_lines(log)).cls == "config"
 
 
@@ -272,7 +276,8 @@ def test_harmless_lines_are_left_out(line):
     "line",
     [
         "Killed", "Segmentation fault (core dumped)", "Bus error", "bash: foo: command not found",
-        "train.py: error: unrecognized arguments: --x", "[12.3] NVRM: Xid (PCI:0000:02:00): 79, GPU has fallen off the bus.",
+        "train.py: error: unrecognized arguments: --x",
+        "[12.3] NVRM: Xid (PCI:0000:02:00): 79, GPU has fallen off the bus.",
         "slurmstepd: error: Detected 1 oom-kill event(s)", "tee: out.log: No space left on device",
         "terminate called after throwing an instance of 'std::bad_alloc'", "KeyboardInterrupt",
     ],
