@@ -1,5 +1,6 @@
 """What a check says, and how the readers of containers say it."""
 
+import os
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Dict, List, NamedTuple, Optional, Tuple
 
@@ -86,11 +87,13 @@ class Source(NamedTuple):
     """Base name, for the extension."""
 
     def at(self, offset: int, nbytes: int) -> bytes:
-        """Return exactly ``nbytes`` bytes from ``offset``; raises ``Bad`` (truncated) when the file ends before."""
+        """Return exactly ``nbytes`` bytes from ``offset``; raises ``Bad`` (truncated) when the file ends before.
+
+        Reads past the buffer of ``f`` and leaves its position alone: headers are small and far apart.
+        """
         if offset < 0:
             raise Bad("corrupt", "points before the start of the file")
-        self.f.seek(min(offset, self.size))
-        data = self.f.read(nbytes)
+        data = os.pread(self.f.fileno(), nbytes, min(offset, self.size))
         if len(data) < nbytes:
             raise Bad("truncated", "ends at byte %d, %d more were expected" % (self.size, nbytes - len(data)))
         return data

@@ -124,6 +124,8 @@ ALLOWED: FrozenSet[str] = frozenset(
         *_names("torch", "per_channel_affine_float_qparams contiguous_format channels_last preserve_format"),
         *_names("torch", _TENSORS),
         *_names("torch.cuda", _TENSORS),
+        *_names("torch.sparse", _TENSORS),
+        *_names("torch.cuda.sparse", _TENSORS),
         *_names("torch.nn.parameter", "Parameter Buffer UninitializedParameter"),
         *_names("torch.serialization", "_get_layout"),
         *_names("torch._tensor", "_rebuild_from_type_v2"),

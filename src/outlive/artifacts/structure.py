@@ -147,8 +147,10 @@ def _inspect(source: Source, level: str, budget_bytes: Optional[int]) -> Layout:
         settle(layout, source.size)
     except Bad as bad:
         layout.find(bad.code, bad.text)
-    except OSError:
-        raise
+    except OSError as err:
+        if err.errno is not None:
+            raise
+        layout.find("corrupt", "its %s reader gave up: %s" % (layout.kind, err))  # a decompressor's, not the system's
     except MemoryError:
         layout.find("over_budget", "checking it took more memory than there is")
     except Exception as err:  # the outer edge: a parser that hostile bytes confused has found that they are damaged

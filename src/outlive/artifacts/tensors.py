@@ -107,7 +107,7 @@ class ValueScan:
 
     @property
     def is_mask(self) -> bool:
-        """Only 0 and -inf, at least one of them -inf: an attention mask, saved with many models on purpose."""
+        """Only +0 and -inf, at least one of them -inf: an attention mask, saved with many models on purpose."""
         return bool(self.negative_infinite) and not self._other and not self.nan
 
     def sentence(self) -> str:

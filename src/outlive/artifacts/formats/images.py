@@ -21,6 +21,7 @@ def inspect_png(source: Source, layout: Layout) -> None:
             raise Bad("truncated", "PNG ends inside a chunk")
         crc = zlib.crc32(kind)
         left = length
+        source.f.seek(position + 8)
         while left:
             block = source.f.read(min(left, 1 << 20))
             if not block:

@@ -17,6 +17,7 @@ _TOKEN = re.compile(
     r'[ \t\r\n]+|[{}\[\],:]|"[^"\\\x00-\x1f]*(?:\\.[^"\\\x00-\x1f]*)*"'
     r"|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null|NaN|-?Infinity"
 )
+_NUMBERISH = re.compile(r"[-+.0-9eE]+")
 _UNFINISHED = re.compile(
     r'"[^"\\\x00-\x1f]*(?:\\.[^"\\\x00-\x1f]*)*\\?|-?(?:\d+\.?)?(?:\d+[eE][+-]?|\d*\.\d+[eE][+-]?)?|[tfnNI-][a-zA-Z]{0,8}'
 )
@@ -37,11 +38,16 @@ class Scanner:
         at = 0
         while at < len(text):
             match = _TOKEN.match(text, at)
-            if match is None or (match.end() == len(text) and not last and text[match.end() - 1] not in "{}[],:"):
+            if match is None:
+                break
+            if text[at] in "-0123456789":
+                # "0" may go on as "0.5", and "0." is no token yet: a number is taken once something else follows it.
+                run = _NUMBERISH.match(text, at)
+                if run is None or run.end() > match.end() or (run.end() == len(text) and not last):
+                    break
+            elif match.end() == len(text) and not last and text[match.end() - 1] not in "{}[],:":
                 break
             token = match.group()
-            if not token:
-                break
             self._take(token, at)
             at = match.end()
         self._text = text[at:]

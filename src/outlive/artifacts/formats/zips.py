@@ -1,6 +1,7 @@
 """Zip archives: directory, extents of stored entries, checked unpacking of compressed ones."""
 
 import io
+import lzma
 import struct
 import zipfile
 import zlib
@@ -140,8 +141,12 @@ def _unpack(
         return
     except EOFError:
         raise Bad("truncated", "zip entry %r ends early" % info.filename)
-    except (zipfile.BadZipFile, zlib.error, struct.error, ValueError, RuntimeError) as err:
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, ValueError, RuntimeError) as err:
         raise Bad("corrupt", "zip entry %r: %s" % (info.filename, err))
+    except OSError as err:
+        if err.errno is not None:
+            raise
+        raise Bad("corrupt", "zip entry %r: %s" % (info.filename, err))  # how bz2 says that its data is damaged
     if total != info.file_size:
         raise Bad("corrupt", "zip entry %r unpacks to %d bytes, not %d" % (info.filename, total, info.file_size))
 
