@@ -9,6 +9,7 @@ from outlive.ledger.cache import load
 from outlive.ledger.names import new_name, resolve
 from outlive.ledger.record import KINDS, Ledger
 from outlive.ledger.secret import SecretInLedger, Secrets
+from outlive.ledger.spend import use_approval
 from outlive.ledger.state import Box, Intent, LedgerState, Run, fold
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "load",
     "new_name",
     "resolve",
+    "use_approval",
 ]
