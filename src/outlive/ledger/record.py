@@ -53,7 +53,7 @@ class Ledger:
         self.path = Path(path)
         self.secrets = secrets if secrets is not None else Secrets()
 
-    def append(self, kind: str, **fields: Any) -> dict[str, Any]:
+    def append(self, kind: str, /, **fields: Any) -> dict[str, Any]:
         """Write one record and return it; it is on disk when this returns.
 
         Fields are plain JSON values. Raises ValueError for an unknown kind, SecretInLedger when a
@@ -64,7 +64,7 @@ class Ledger:
         assert record is not None
         return record
 
-    def append_if(self, condition: Callable[[], bool], kind: str, **fields: Any) -> dict[str, Any] | None:
+    def append_if(self, condition: Callable[[], bool], kind: str, /, **fields: Any) -> dict[str, Any] | None:
         """Write one record if ``condition()`` holds while nobody else can write; else return None.
 
         The condition may read the ledger, not append to it. This is how one approval is used once
