@@ -525,9 +525,20 @@ class Platform:
         raise UnknownName.of(f"verb of {self.id}", name, [v.name for v in self.verbs])
 
     def safe_tiers(self, verb: str) -> tuple[str, ...]:
-        """Return the names of the tiers that survive ``verb`` for certain, in the order of the file."""
-        keeps = self.verb(verb).keeps
-        return tuple(tier.name for tier in self.tiers if tier.name in keeps)
+        """Return the names of the tiers that survive ``verb`` for certain, in the order of the file.
+
+        The verb must keep the tier, and the tier's own word must not say otherwise (a correction of the user's may
+        touch only one of the two: the less hopeful one counts).
+        """
+        found = self.verb(verb)
+        attribute = {"pause": "survives_stop", "destroy": "survives_destroy", "cancel": "survives_destroy"}.get(
+            found.role
+        )
+        return tuple(
+            tier.name
+            for tier in self.tiers
+            if tier.name in found.keeps and (attribute is None or getattr(tier, attribute) == "yes")
+        )
 
     def lost_by(self, verb: str) -> tuple[str, ...]:
         """Return the names of all tiers that ``verb`` deletes, or of which nobody can say that they survive it."""
