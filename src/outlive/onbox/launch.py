@@ -45,7 +45,8 @@ def work_environment(box: Dict[str, Any], spec: Dict[str, Any], ours: Dict[str, 
     env.update(box.get("environment", {}))
     env.update(box.get("defaults", {}))
     env.update(ours)
-    env.update({k: str(v) for k, v in spec["env"].items()})
+    for key, value in spec["env"].items():
+        env[key] = str(value).replace("{run}", ours["OUTLIVE_RUN"]).replace("{work}", ours["OUTLIVE_WORK"])
     env.update({k: v for k, v in ours.items() if k.startswith("OUTLIVE_")})
     env.update(secrets)
     python = spec.get("python") or ""
@@ -65,6 +66,7 @@ def our_environment(box_files: BoxFiles, run: RunFiles, attempt: Dict[str, Any],
         "OUTLIVE_STAGE": attempt["stage"],
         "OUTLIVE_ATTEMPT_NUMBER": str(attempt["attempt"]),
         "OUTLIVE_CONTROL_DIR": run.control,
+        "OUTLIVE_WORK": run.work,
         "PYTHONUNBUFFERED": "1",
         "PYTHONPYCACHEPREFIX": os.path.join(box_files.dir, "pycache"),
         "WANDB_RUN_ID": run.id,

@@ -1,0 +1,142 @@
+"""Looking at boxes: one bounded exchange each, mirrored here, with the age of what is shown."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import secrets
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from outlive import errors
+from outlive.ledger import Box
+from outlive.runs.home import Home
+from outlive.runs.place import Place, open_place
+
+FRESH_LOGIN_S = 600.0
+"""A word about reachability needs a fresh authentication at most this old."""
+
+
+@dataclass(frozen=True)
+class BoxLook:
+    """One box at one moment. ``state`` is a box state; ``runs`` are statuses as the box gave them."""
+
+    box: Box
+    state: str
+    why: str
+    head: dict[str, Any] = field(default_factory=dict)
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    took_s: float = 0.0
+    error: dict[str, object] | None = None
+    login_lost: bool = False
+    idle_s: float | None = None
+
+
+def look(home: Home, box: Box, *, timeout_s: float = 20.0) -> BoxLook:
+    """Ask one box for the status of all its runs. Never raises for trouble of the place: that is an answer."""
+    began = time.monotonic()
+    place = open_place(home, box)
+    try:
+        nonce = secrets.token_hex(8)
+        frames = place.frames("poll", {"nonce": nonce, "runs": None}, timeout_s=timeout_s)
+    except errors.OutliveError as error:
+        return BoxLook(box, "unreachable", error.what, took_s=time.monotonic() - began, error=error.to_json())
+    finally:
+        place.close()
+    head = frames[0][0]
+    if head.get("nonce") != nonce:
+        return BoxLook(box, "unreachable", "the answer was not to this question", took_s=time.monotonic() - began)
+    runs = [frame[0]["status"] for frame in frames[1:] if frame[0]["t"] == "run" and "status" in frame[0]]
+    alive = [r for r in runs if r["work_alive"] or not r["ended"]]
+    state, why = ("ready", "a run is alive") if alive else ("idle", "no run is alive")
+    if box.state in ("stopping", "stopped", "unconfirmed"):
+        why += f"; it was {box.state} and answers again"
+    return BoxLook(box, state, why, head, runs, time.monotonic() - began)
+
+
+def look_all(home: Home, words: list[str], *, timeout_s: float = 20.0) -> list[BoxLook]:
+    """Look at the named boxes, or at all that are not gone, at the same time."""
+    state = home.state()
+    boxes = [home.box_of(w) for w in words] if words else [b for b in state.boxes.values() if not b.gone and not b.forgotten]
+    if not boxes:
+        return []
+    with concurrent.futures.ThreadPoolExecutor(max_workers=min(16, len(boxes))) as pool:
+        looks = list(pool.map(lambda b: look(home, b, timeout_s=timeout_s), boxes))
+    for found in looks:
+        note_state(home, found)
+    return looks
+
+
+def note_state(home: Home, found: BoxLook) -> None:
+    """Remember a box's and its runs' states when they changed. "Unreachable" never replaces what is known of runs."""
+    known = home.state()
+    old = known.boxes.get(found.box.name)
+    if old is not None and old.state != found.state:
+        home.ledger.append("place_state", box=found.box.name, state=found.state, why=found.why)
+    for status in found.runs:
+        record = known.runs.get(status["run"])
+        if record is None or record.state != status["state"]:
+            home.ledger.append(
+                "run", run=status["run"], box=found.box.name, job=status["job"], spec_digest=status["spec"],
+                state=status["state"],
+            )
+
+
+class Mirror:
+    """This client's copy of a run's journal, metrics and log, continued by offset.
+
+    It belongs to one box: a run that moved is read anew from its new place.
+    """
+
+    PARTS = ("journal", "metrics", "log", "samples")
+
+    def __init__(self, home: Home, run: str, box_id: str) -> None:
+        self.dir = home.mirror(run) / box_id[:12]
+        self.dir.mkdir(mode=0o700, exist_ok=True)
+
+    def path(self, part: str) -> Path:
+        return self.dir / part
+
+    def offsets(self, parts: tuple[str, ...] = PARTS) -> dict[str, int]:
+        """Return where each part continues: the size of what is here."""
+        return {part: self.path(part).stat().st_size if self.path(part).exists() else 0 for part in parts}
+
+    def add(self, part: str, start: int, data: bytes) -> None:
+        """Append what came, if it continues what is here; a piece that does not is dropped and asked for again."""
+        path = self.path(part)
+        have = path.stat().st_size if path.exists() else 0
+        if start != have or not data:
+            return
+        with path.open("ab") as handle:
+            handle.write(data)
+
+
+def poll_run(
+    place: Place, run: str, offsets: dict[str, int], *, timeout_s: float = 20.0, limit_bytes: int = 4 << 20
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, tuple[int, bytes]]]:
+    """One exchange about one run: (box head, status, part -> (from, bytes)).
+
+    Raises PlaceError; UnknownName when the box does not have the run.
+    """
+    nonce = secrets.token_hex(8)
+    frames = place.frames(
+        "poll", {"nonce": nonce, "runs": {run: offsets}, "limit_bytes": limit_bytes}, timeout_s=timeout_s
+    )
+    head = frames[0][0]
+    if head.get("nonce") != nonce:
+        raise errors.Unreachable(f"{place.name} did not answer this question but another", place=place.name)
+    parts: dict[str, tuple[int, bytes]] = {}
+    status: dict[str, Any] | None = None
+    for header, payload in frames[1:]:
+        if header["t"] == "run" and header["run"] == run:
+            if header.get("absent"):
+                raise errors.UnknownName(
+                    f"{place.name} has no run {run}", name=run,
+                    safe="This says nothing about copies that were pulled.", next=[["outlive", "ps"]],
+                )
+            status = header["status"]
+        elif header["t"] in Mirror.PARTS:
+            parts[header["t"]] = (int(header["from"]), payload)
+    assert status is not None
+    return head, status, parts

@@ -1,0 +1,197 @@
+"""``run``: push, start detached, hand back. One code path for the first start and the tenth."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from outlive import errors
+from outlive.ledger import Run
+from outlive.runs import spec as run_spec
+from outlive.runs.home import Home
+from outlive.runs.job import Job, Stage, job_name
+from outlive.runs.job import load as load_job
+from outlive.runs.place import Place, open_place, secrets_of
+
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class Started:
+    """What ``run`` did. ``how``: created, attached, resumed, finished."""
+
+    run: str
+    box: str
+    how: str
+    status: dict[str, Any]
+    kept_if_gone: str
+    """What is left if this box vanishes now."""
+    restarts: str
+    """Who starts the run again after what."""
+    interpreter: str
+    snapshot: str | None = None
+    sent_bytes: int = 0
+    warnings: list[str] = field(default_factory=list)
+    lineage: dict[str, Any] | None = None
+
+
+def job_from(directory: Path, command: tuple[str, ...], name: str = "") -> Job:
+    """Return the job of the project directory, or one made of a command alone. Raises UsageError when there is neither."""
+    job = load_job(directory)
+    if job is None:
+        if not command:
+            raise errors.UsageError(
+                f"nothing to run: no outlive.toml in {directory} and no command after --",
+                next=[["outlive", "run", "--", "python", "train.py"], ["outlive", "init"]],
+            )
+        job = Job(name=job_name(name or directory.resolve().name), stages=(Stage("main", command),), project=directory.resolve())
+    elif command:
+        job = job.with_command(command)
+    if not job.stages:
+        raise errors.UsageError("outlive.toml has no job.run and no [[stage]]", safe="Nothing was pushed or started.")
+    return replace(job, name=name) if name else job
+
+
+def choose_box(home: Home, on: str) -> Place:
+    """Return the box to run on: the named one, or the only one. Raises Ambiguous with the list, UnknownName."""
+    if on:
+        return open_place(home, home.box_of(on))
+    boxes = [b for b in home.state().boxes.values() if not b.gone and not b.forgotten]
+    if len(boxes) == 1:
+        return open_place(home, boxes[0])
+    if not boxes:
+        raise errors.UnknownName("no box is known yet", next=[["outlive", "up", "local:"], ["outlive", "up", "root@HOST:PORT"]])
+    raise errors.Ambiguous("several boxes are known; name one with --on", candidates=[b.name for b in boxes])
+
+
+def run(
+    home: Home,
+    job: Job,
+    place: Place,
+    *,
+    wait_s: float = 8.0,
+    progress: Progress | None = None,
+    allow_no_safe_place: bool = False,
+    on_push: Callable[[Any], None] | None = None,
+) -> Started:
+    """Push the project and start the job, or find that it is already going or done.
+
+    The intent is in the ledger before the box is asked, so a client that dies in between finds the
+    same run again. Returns as soon as the first sign of the work is there or ``wait_s`` is over.
+    """
+    from outlive.sync.push import push_code
+    from outlive.sync.snapshot import collect
+
+    warnings = _safe_place(job, place, allow_no_safe_place)
+    secrets = secrets_of(job.secrets)
+    notify = list(secrets_of({str(i): word[4:] for i, word in enumerate(job.notify)}).values())
+    for value in [*secrets.values(), *notify]:
+        home.ledger.secrets.add(value)
+    snapshot, sent, files = None, 0, []
+    if job.push:
+        collected = collect(job.project, crlf=job.crlf)
+        if on_push is not None:
+            on_push(collected)
+        warnings += list(collected.warnings)
+        pushed = push_code(place.agent, collected, job.project, progress)
+        snapshot, sent, files = pushed.digest, pushed.sent_bytes, collected.files
+    spec = run_spec.make(job, place, snapshot, run_spec.setup_digest(job, files) if job.setup_run else "", sorted(secrets))
+    token = uuid.uuid4().hex
+    home.ledger.append("intent", id=token, label=f"run {job.name}", provider="box", box=place.name)
+    answer = place.call(
+        "run_start",
+        {"token": token, "spec": spec, "payload": {"secrets": secrets, "notify": notify}, "wait_s": wait_s},
+        timeout_s=wait_s + 60,
+    )
+    status = answer["status"]
+    record_run(home, place, status, job.project, token)
+    return started(place, answer, snapshot, sent, warnings, spec)
+
+
+def started(
+    place: Place, answer: dict[str, Any], snapshot: str | None, sent: int, warnings: list[str], spec: dict[str, Any]
+) -> Started:
+    """Return the sentences for a started run, from what the box answered."""
+    status = answer["status"]
+    return Started(
+        run=answer["run"], box=place.name, how=answer["how"], status=status,
+        kept_if_gone=kept_if_gone(place, spec["durable"]["to"], status), restarts=restarts(place, spec),
+        interpreter=str(place.box.facts.get("python") or ""), snapshot=snapshot, sent_bytes=sent,
+        warnings=warnings + launch_check(status), lineage=spec.get("lineage"),
+    )
+
+
+def record_run(home: Home, place: Place, status: dict[str, Any], project: Path | None, token: str = "") -> None:
+    """Remember a run here; what is true of it stays on the box."""
+    home.ledger.append(
+        "run", run=status["run"], box=place.name, job=status["job"], spec_digest=status["spec"], state=status["state"],
+        **({"cwd": str(project)} if project is not None else {}), **({"intent": token} if token else {}),
+    )
+
+
+def _safe_place(job: Job, place: Place, allow: bool) -> list[str]:
+    to = run_spec.durable_to(job, place)
+    spot = bool(place.box.facts.get("spot"))
+    if spot and to == "none" and job.durable_to != "none" and not allow:
+        raise errors.NoSafePlace(
+            f"{place.name} can be taken away at any time and the job has no safe place",
+            safe="Nothing was pushed or started.",
+            next=[["outlive", "up", place.name, "--durable", "/mnt/volume"]],
+            why=['write [durable] to = "/mnt/volume", "rclone:remote:path", "here" - or "none" to accept the loss'],
+        )
+    if job.max_cost is None and job.max_s is None and place.platform.has_meter:
+        return ["no budget: this box bills until it is stopped; [budget] max_hours or max_cost sets a lease"]
+    return []
+
+
+def kept_if_gone(place: Place, to: str, status: dict[str, Any]) -> str:
+    """Return the sentence: what is kept if this box vanishes now."""
+    if place.is_local:
+        return "this machine is the box: if its disk dies, nothing is kept until `pull` copies it elsewhere"
+    if to in ("none", ""):
+        return "if this box vanishes now, nothing is kept until `pull` (no safe place is set)"
+    if to == "here":
+        return "if this box vanishes now, what the last `pull --mirror` brought here is kept"
+    step = (status.get("checkpoint") or {}).get("step")
+    have = f"; newest copied: {status['copied']} file(s)" + (f", step {step}" if step is not None else "") if status.get("copied") else ""
+    return f"if this box vanishes now, every proved checkpoint that is copied to {to} is kept{have}"
+
+
+def restarts(place: Place, spec: dict[str, Any]) -> str:
+    """Return the sentence: who starts the run again."""
+    text = f"a killed process is started again on the box (up to {spec['retry']['max']} times without progress); "
+    if spec["secrets"]["names"] and spec["secrets"]["keep"] == "memory":
+        return text + "after a restart of the box the run waits for its secrets: the next `outlive watch` or `run` brings them"
+    return text + "after a restart of the box it goes on at the next `outlive watch`, `run` or `up`"
+
+
+def launch_check(status: dict[str, Any]) -> list[str]:
+    """Return what makes a launch not good: a traceback at once, step 0 although a checkpoint exists, an early end."""
+    found = []
+    outcome = status.get("outcome") or {}
+    if status["ended"] and status["state"] not in ("succeeded", "stopped"):
+        found.append(f"it ended at once: {status['state']}: {outcome.get('sentence') or status['why']}")
+    if status.get("first_line", "").startswith("Traceback"):
+        found.append("the first line of output is a traceback")
+    for alarm in status.get("alarms", []):
+        found.append(alarm["sentence"])
+    return found
+
+
+def wake(home: Home, place: Place, record: Run | None, status: dict[str, Any]) -> dict[str, Any]:
+    """Bring a run back to life that has no supervisor, with its secrets when this shell has them."""
+    secrets: dict[str, str] = {}
+    notify: list[str] = []
+    job = load_job(Path(record.cwd)) if record is not None and record.cwd and os.path.isdir(record.cwd) else None
+    if job is not None:
+        secrets = {name: os.environ[source] for name, source in job.secrets.items() if source in os.environ}
+        notify = [os.environ[word[4:]] for word in job.notify if word[4:] in os.environ]
+    else:
+        secrets = {name: os.environ[name] for name in status.get("secret_names", []) if name in os.environ}
+    answer = place.call("run_wake", {"run": status["run"], "payload": {"secrets": secrets, "notify": notify}})
+    found: dict[str, Any] = answer["status"]
+    return found
