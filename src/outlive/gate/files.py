@@ -1,5 +1,6 @@
 """The clauses about files: what is not safe, not proved, not pulled. One item per file."""
 
+import functools
 import posixpath
 from collections.abc import Iterable
 
@@ -29,6 +30,7 @@ class RunFiles:
         self._proofs: dict[str, list[Proof]] = {}
         for proof in run.proofs:
             self._proofs.setdefault(proof.sha256, []).append(proof)
+        self._work = run.work_dir or "/(a work directory that is not known)"
         self._latest = run.latest or _newest(run.checkpoints)
 
     def proof(self, sha256: str) -> Proof | None:
@@ -52,11 +54,22 @@ class RunFiles:
         manifest = self.run.manifest
         if manifest is not None and manifest.inferred:
             return False
-        work = self.run.work_dir or "/(a work directory that is not known)"
-        target = posixpath.normpath(posixpath.join(work, posixpath.dirname(entry.path), entry.link))
-        held = [e.path for e in (*self.results, *self.side) if not e.link]
-        held += manifest.tombstones if manifest is not None else ()
-        return not any(within(posixpath.join(work, path), target) for path in held)
+        target = posixpath.normpath(posixpath.join(self._work, posixpath.dirname(entry.path), entry.link))
+        return target not in self._kept_paths
+
+    @functools.cached_property
+    def _kept_paths(self) -> frozenset[str]:
+        """Every path that comes home or was removed on purpose, with every directory above it."""
+        manifest = self.run.manifest
+        kept = [e.path for e in (*self.results, *self.side) if not e.link]
+        kept += manifest.tombstones if manifest is not None else ()
+        found: set[str] = set()
+        for path in kept:
+            at = posixpath.normpath(posixpath.join(self._work, path))
+            while at not in found and within(at, self._work):
+                found.add(at)
+                at = posixpath.dirname(at)
+        return frozenset(found)
 
     def item(self, entry: Entry, why: str, unknown: bool = False) -> Item:
         age_s = None

@@ -1,14 +1,18 @@
 import base64
+import fcntl
 import json
+import linecache
 import os
 import signal
 import stat
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
-from outlive.ledger import Ledger, SecretInLedger, Secrets
+from outlive.ledger import Ledger, SecretInLedger, Secrets, record
 from outlive.wire import clock
 from outlive.wire.journal import read_all
 
@@ -19,7 +23,7 @@ def ledger(tmp_path):
 
 
 def lines(ledger):
-    return [record for record, _ in ledger.records()]
+    return [line for line, _ in ledger.records()]
 
 
 def test_a_record_comes_back(ledger):
@@ -93,6 +97,29 @@ def test_a_ledger_moved_away_is_begun_again(ledger):
     os.rename(ledger.path, ledger.path.with_suffix(".old"))
     ledger.append("note", text="b")
     assert [(r["n"], r["text"]) for r in lines(ledger)] == [(0, "b")]
+
+
+def test_a_ledger_moved_away_while_we_waited_for_it_is_begun_again(ledger):
+    """Else the record would land in the file that nobody reads any more."""
+    ledger.append("note", text="a")
+    holder = os.open(ledger.path, os.O_RDWR)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    waiting = threading.Thread(target=ledger.append, args=("note",), kwargs={"text": "b"})
+    waiting.start()
+    while "flock" not in waiting_for(waiting):
+        time.sleep(0.005)
+    os.rename(ledger.path, ledger.path.with_suffix(".old"))
+    os.close(holder)
+    waiting.join(timeout=10)
+    assert [r["text"] for r in lines(ledger)] == ["b"]
+
+
+def waiting_for(thread):
+    """Return the name of the line of ours that a thread stands in."""
+    frame = sys._current_frames().get(thread.ident)
+    while frame is not None and frame.f_code.co_filename != record.__file__:
+        frame = frame.f_back
+    return linecache.getline(frame.f_code.co_filename, frame.f_lineno) if frame is not None else ""
 
 
 # ---- secrets ----
