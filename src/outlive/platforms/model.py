@@ -28,7 +28,7 @@ class Like(NamedTuple):
     pattern: Pattern[str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Text:
     """A sentence or a console's word, in English and, where it was written, Chinese. A plain string is English."""
 
@@ -40,7 +40,7 @@ class Text:
         return self.zh if lang == "zh" and self.zh else self.en
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Verified:
     """The month (YYYY-MM) of the newest evidence, for each block on which money or data depends."""
 
@@ -50,7 +50,7 @@ class Verified:
     danger_clocks: Annotated[str, Like(words.MONTH)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Hint:
     """One reading that tells the platform. ``name``: the variable, file, DMI field or mount point ("" for hostname and
     address); ``match``: a pattern for its value (None: it exists). ``strong``: no other platform shows it."""
@@ -61,7 +61,7 @@ class Hint:
     strong: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Condition:
     """Something that decides whether a tier or a clock is there. ``hint`` tells it from the box; None: ask."""
 
@@ -70,7 +70,7 @@ class Condition:
     hint: Hint | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TierProbe:
     """How to find a tier that has no fixed path: the value of the variable ``value`` (env), the only match of the
     pattern ``value`` (glob), or what the user gives under the word ``value`` (given)."""
@@ -79,7 +79,7 @@ class TierProbe:
     value: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Conditions:
     """Ids of conditions: the tier or clock is there only when, or never when. None: no such condition."""
 
@@ -87,7 +87,7 @@ class Conditions:
     absent_when: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Tier:
     """One kind of storage, at one path or found by one probe (neither: not mounted, as an object store).
 
@@ -120,7 +120,7 @@ class Tier:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Meter:
     """Something that bills, and in which state of the box it does. ``tier``: the storage it is for, if any."""
 
@@ -132,7 +132,7 @@ class Meter:
     tier: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Billing:
     """What bills when. ``currency`` None: no money, or the platform's own unit. There are no prices here."""
 
@@ -143,7 +143,7 @@ class Billing:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Confirm:
     """Who can say that a verb took effect, and what they see then."""
 
@@ -151,7 +151,7 @@ class Confirm:
     seen: Text
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Verb:
     """One thing that can be done to a box. ``label`` is the console's own word.
 
@@ -180,7 +180,7 @@ class Verb:
         return self.api is None or (self.api_when is not None and self.api_when not in conditions)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SelfStop:
     """How the box parks or ends itself. ``argv`` words of the form {env:NAME} stand for a variable of the box;
     ``needs_env`` must be set there. ``verb`` is the verb that it amounts to."""
@@ -192,7 +192,7 @@ class SelfStop:
     needs_env: Annotated[tuple[str, ...], Like(words.ENV_NAME)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DangerClock:
     """A timer that loses data or money though nobody does anything.
 
@@ -212,7 +212,7 @@ class DangerClock:
     avoid_by: Text
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SshFlavor:
     """One way in. ``host`` and ``port`` are patterns of what the platform shows."""
 
@@ -227,7 +227,7 @@ class SshFlavor:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ssh:
     """``user`` None: not fixed. No flavors: there is no ssh at all."""
 
@@ -239,7 +239,7 @@ class Ssh:
     password_login: Annotated[str, OneOf(words.TRI)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Launch:
     """From renting to the first connection: ``steps`` in order, ``ready`` what shows that it works."""
 
@@ -251,7 +251,7 @@ class Launch:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Python:
     """The interpreter: a fixed ``path``, or ``candidates`` to try in order; neither: ask the box's PATH."""
 
@@ -262,7 +262,7 @@ class Python:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Proxy:
     """The platform's own road abroad: a file to source, or variables to set ({port} and the like are in ``asks``).
 
@@ -278,7 +278,7 @@ class Proxy:
     unset: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Panel:
     """A built-in board: it shows what lies in ``logdir``, on ``port`` of the box."""
 
@@ -286,7 +286,7 @@ class Panel:
     port: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Network:
     """Roads in and out. Prices per GB are not kept: ``*_from`` says where a price is to be read."""
 
@@ -302,7 +302,7 @@ class Network:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Notice:
     """How an interruption shows before or as it comes. ``url`` for http and outside, else None."""
 
@@ -311,7 +311,7 @@ class Notice:
     what: Text | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Spot:
     """Whether the platform takes boxes back. ``grace_s``: seconds from the first sign to the end; None: unknown."""
 
@@ -325,7 +325,7 @@ class Spot:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RelaunchHook:
     """What the platform starts again by itself after a restart; ``path`` is the file that it runs, if it is one."""
 
@@ -333,7 +333,7 @@ class RelaunchHook:
     path: Annotated[str | None, Like(words.PATH)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Detach:
     """What people use there to leave a job alone, and what it survives. Our keeper needs none of it."""
 
@@ -344,7 +344,7 @@ class Detach:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Credentials:
     """How secrets travel there. ``never_write_to`` names tiers, ``never_put_in`` other things that outlive a box."""
 
@@ -356,7 +356,7 @@ class Credentials:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RuleInputs:
     """What rules of the diagnosis and the planner ask of a platform; None and `unknown` mean that they must say so."""
 
@@ -365,7 +365,7 @@ class RuleInputs:
     image_digest_expected: Annotated[str, OneOf(words.DIGESTS)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Convenience:
     """Something that most people miss. ``console``: the words to look for, None where it is no button."""
 
@@ -374,7 +374,7 @@ class Convenience:
     console: Text | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class VerbBinding:
     """How one of our six verbs is done there, and by whom."""
 
@@ -382,7 +382,7 @@ class VerbBinding:
     what: Text
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SixVerbs:
     """Each of the six verbs has an answer on each platform."""
 
@@ -397,7 +397,7 @@ class SixVerbs:
         return [(name, getattr(self, name)) for name in words.SIX_VERBS]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Detect:
     """How to see that a gotcha applies: where to look, how, and the sign. For people; nothing runs it unread."""
 
@@ -406,7 +406,7 @@ class Detect:
     signal: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Gotcha:
     """A trap of this platform only."""
 
@@ -418,7 +418,7 @@ class Gotcha:
     detect: Detect
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Disagreement:
     """Sources that contradict each other, and which one the facts follow."""
 
@@ -428,7 +428,7 @@ class Disagreement:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Source:
     """Where facts are from; ``month`` is the page's own, or the month it was read."""
 
@@ -437,7 +437,7 @@ class Source:
     covers: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Platform:
     """All facts of one platform. ``meter_stop_verb`` `none`: nothing bills, and `down` only detaches."""
 
@@ -495,15 +495,16 @@ class Platform:
             return tuple(tiers)
         return tuple(tier for tier in tiers if holds(tier.conditions, conditions))
 
-    def tier_of(self, path: str, conditions: Sequence[str] | None = None) -> Tier | None:
+    def tier_of(self, path: str, conditions: Sequence[str] = ()) -> Tier | None:
         """Return the tier that the absolute ``path`` lies on by the facts, None where no tier claims it.
 
         The longest path or mount wins. Tiers found by a probe have no fixed path and are not considered, unless they
-        have a mount. ``conditions`` as in ``tiers_for``; None: a tier with a condition counts like any other.
+        have a mount. ``conditions`` are those known to hold: a tier that needs another one is not there, so that a
+        path on a volume which perhaps was never attached counts as the disk below it.
         """
         best: tuple[int, Tier | None] = (-1, None)
         for tier in self.tiers:
-            if conditions is not None and not holds(tier.conditions, conditions):
+            if not holds(tier.conditions, conditions):
                 continue
             for place in (tier.path, tier.mount):
                 if place is not None and _under(path, place) and len(place) > best[0]:

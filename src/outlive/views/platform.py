@@ -235,8 +235,10 @@ def _matrix(p: Platform, lang: str) -> list[str]:
     for t in p.tiers:
         needs = t.conditions
         if needs.present_when or needs.absent_when:
-            way, id = ("only with", needs.present_when) if needs.present_when else ("not with", needs.absent_when)
-            lines.append(f"{t.label.said(lang)}: {way} {_condition(p, id or '', lang)}")
+            way, id = (
+                ("there only if", needs.present_when) if needs.present_when else ("not there if", needs.absent_when)
+            )
+            lines.append(f"{t.label.said(lang)} is {way}: {_condition(p, id or '', lang)}")
     for verb in _ending_verbs(p):
         lines.append(f"{_said(verb, lang)} ({verb.name}): {_survivors(p, verb, lang)}")
     return lines

@@ -117,6 +117,14 @@ def test_which_tier_a_file_lies_on(id, path, tier):
     assert (found.name if found else None) == tier
 
 
+def test_a_volume_that_was_perhaps_never_attached_does_not_make_its_path_safe():
+    runpod, vast = load("runpod"), load("vastai")
+    assert runpod.tier_of("/workspace/out").name == "volume-disk"
+    assert runpod.tier_of("/workspace/out", ["network-volume"]).name == "network-volume"
+    assert vast.tier_of("/data/out").name == "instance-disk"
+    assert vast.tier_of("/data/out", ["local-volume"]).name == "local-volume"
+
+
 class TestOverrides:
     def test_a_users_fact_wins_and_is_named(self, tmp_path):
         (tmp_path / "autodl.yaml").write_text(
