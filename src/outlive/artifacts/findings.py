@@ -12,6 +12,7 @@ CODES = {
     "empty": "no bytes at all",
     "nonfinite": "a float tensor holds NaN or infinity",
     "pickle_globals": "a pickle names code outside the allow-list; it was not and must not be loaded",
+    "bad_lines": "some lines or rows are broken, as an interrupted append leaves them",
     "unknown_type": "nothing here can check this type further",
     "unreadable": "the system refused to read it",
     "encrypted": "the content is encrypted",

@@ -161,7 +161,9 @@ def inspect_jsonl(source: Source, layout: Layout) -> None:
             bad.append(number)
     if bad:
         shown = ", ".join(str(n) for n in bad[:5])
-        layout.find("corrupt", "%d of %d lines are no JSON: %s%s" % (len(bad), number, shown, " ..." * (len(bad) > 5)))
+        # a log that a killed process appended to and its successor continued has a few; a file of another kind has many
+        code = "corrupt" if 2 * len(bad) > number else "bad_lines"
+        layout.find(code, "%d of %d lines are no JSON: %s%s" % (len(bad), number, shown, " ..." * (len(bad) > 5)))
 
 
 def _line(f: BinaryIO, layout: Layout) -> bytes:

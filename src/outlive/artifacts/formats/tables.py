@@ -56,7 +56,8 @@ def _inspect(source: Source, layout: Layout, delimiter: str) -> None:
         layout.find("truncated", "row %d, the last, is torn: %d of %d fields" % (rows, last_width, width))
         odd -= 1
     if odd:
-        layout.find("corrupt", "%d of %d rows are not %d wide: row %s" % (odd, rows, width, ", ".join(shown[:odd])))
+        code = "corrupt" if 2 * odd > rows else "bad_lines"
+        layout.find(code, "%d of %d rows are not %d wide: row %s" % (odd, rows, width, ", ".join(shown[:odd])))
 
 
 def _lines(text: io.TextIOWrapper, layout: Layout) -> Iterator[str]:

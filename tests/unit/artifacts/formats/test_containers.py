@@ -169,7 +169,7 @@ def test_jsonl(put):
     torn = check(put("m.jsonl", b'{"a":1}\n{"b":'))
     assert codes(torn) == ["truncated"] and "line 2" in torn.findings[0]["text"]
     middle = check(put("m.jsonl", b'{"a":1}\n{"b":{"c":3}\n{"d":4}\n'))
-    assert codes(middle) == ["corrupt"] and "1 of 3" in middle.findings[0]["text"]
+    assert codes(middle) == ["bad_lines"] and middle.ok and "1 of 3" in middle.findings[0]["text"]
     assert codes(check(put("m.jsonl", b'{"a":1}\n' + b"\0" * 50))) == ["truncated"]
 
 
@@ -182,9 +182,9 @@ def test_jsonl(put):
         (b"# made by x\na,b\n1,2\n\n", None),
         (b"only\n1\n2\n", None),
         (b"a,b\n1,2\n3", "truncated"),
-        (b"a,b\n1\n3,4\n", "corrupt"),
-        (b"a,b\n1,2\n3\n", "corrupt"),
-        (b"a,b\n1,2,3\n", "corrupt"),
+        (b"a,b\n1\n3,4\n", "bad_lines"),
+        (b"a,b\n1,2\n3\n", "bad_lines"),
+        (b"a,b\n1,2,3\n", "bad_lines"),
         (b"a,b\n1,\0\n", "corrupt"),
         ("名,值\n".encode("gbk") + b"1,2\n", "unknown_type"),
         (b"a,b\n1," + b"x" * 300000 + b"\n", None),
