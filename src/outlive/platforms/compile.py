@@ -16,7 +16,7 @@ from typing import Any
 
 from outlive.errors import OutliveError
 from outlive.platforms import lint, source
-from outlive.platforms.load import COMPILED, INDEX
+from outlive.platforms.load import COMPILED, INDEX, index_entry
 from outlive.platforms.words import SCHEMA_VERSION
 
 FACTS = Path(__file__).with_name("facts")
@@ -37,13 +37,7 @@ def render(facts: Path = FACTS) -> dict[str, bytes]:
     for id, data in everything.items():
         path = facts / f"{id}.yaml"
         files[f"{id}.json"] = _dump(data)
-        entries[id] = {
-            "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-            "names": data.get("names"),
-            "kind": data.get("kind"),
-            "recognise": data.get("recognise", []),
-            "conditions": [c["hint"] for c in data.get("conditions") or () if c.get("hint")],
-        }
+        entries[id] = {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), **index_entry(data)}
     whole = hashlib.sha256("".join(sorted(e["sha256"] for e in entries.values())).encode()).hexdigest()
     files[INDEX] = _dump({"schema_version": SCHEMA_VERSION, "digest": whole, "platforms": entries})
     return files

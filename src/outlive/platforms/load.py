@@ -84,6 +84,23 @@ def index(compiled: Path = COMPILED) -> dict[str, Any]:
     return found
 
 
+def index_entry(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the index says about a platform: names, kind, hints, and what else is to be read on a box."""
+    reads = [[c["hint"]["probe"], c["hint"]["name"]] for c in data.get("conditions") or () if c.get("hint")]
+    for tier in data.get("tiers") or ():
+        if tier.get("path"):
+            reads.append(["path", tier["path"]])
+        probe = tier.get("probe")
+        if probe and probe["by"] == "env":
+            reads.append(["env", probe["value"]])
+    return {
+        "names": data.get("names"),
+        "kind": data.get("kind"),
+        "recognise": data.get("recognise") or [],
+        "reads": [pair for i, pair in enumerate(reads) if pair not in reads[:i]],
+    }
+
+
 def _user_files(overrides: Path | None) -> dict[str, Path]:
     if overrides is None:
         return {}

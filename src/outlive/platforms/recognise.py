@@ -7,20 +7,23 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from outlive.platforms.load import COMPILED, all_ids, data_of, index
+from outlive.platforms.load import COMPILED, all_ids, data_of, index, index_entry
 from outlive.platforms.model import Hint, Platform
 
 
 def wanted(*, overrides: Path | None = None, compiled: Path = COMPILED) -> dict[str, list[str]]:
     """Return what to read on a box, by kind of probe: variables, files, paths, DMI fields and mount points.
 
-    `hostname` and `address` name nothing: they are always asked for.
+    Besides the hints that tell a platform these are the hints of conditions and the paths and variables of storage
+    tiers, so that one round of readings also says which tiers are there. `hostname` and `address` name nothing: they
+    are always asked for.
     """
     names: dict[str, set[str]] = {}
-    conditions = [entry["conditions"] for entry in index(compiled)["platforms"].values()]
-    for hints in [*_hints(overrides, compiled).values(), *conditions]:
-        for hint in hints:
+    for entry in _entries(overrides, compiled).values():
+        for hint in entry["recognise"]:
             names.setdefault(hint["probe"], set()).add(hint["name"])
+        for probe, name in entry["reads"]:
+            names.setdefault(probe, set()).add(name)
     return {probe: sorted(n for n in found if n) for probe, found in sorted(names.items())}
 
 
@@ -35,7 +38,8 @@ def recognise(
     platform with weak hints only is named only when no other has a strong one.
     """
     found = []
-    for id, hints in _hints(overrides, compiled).items():
+    for id, entry in _entries(overrides, compiled).items():
+        hints = entry["recognise"]
         hits = [(hint["strong"], why) for hint in hints if (why := seen(hint, readings))]
         if hits:
             strong = sum(1 for is_strong, _ in hits if is_strong)
@@ -88,12 +92,12 @@ def _plain(hint: Hint) -> dict[str, Any]:
     return {"probe": hint.probe, "name": hint.name, "match": hint.match, "strong": hint.strong}
 
 
-def _hints(overrides: Path | None, compiled: Path) -> dict[str, list[dict[str, Any]]]:
-    """Hints of all platforms; the index has those of the shipped ones, so that no fact file is opened for them."""
-    shipped = index(compiled)["platforms"]
-    hints = {id: entry["recognise"] for id, entry in shipped.items()}
+def _entries(overrides: Path | None, compiled: Path) -> dict[str, dict[str, Any]]:
+    """Index entries of all platforms; those of the shipped ones are ready, so that no fact file is opened for them."""
+    entries: dict[str, dict[str, Any]] = dict(index(compiled)["platforms"])
     if overrides is not None:
         for id in all_ids(overrides=overrides, compiled=compiled):
-            if id not in shipped or (overrides / f"{id}.yaml").exists() or (overrides / f"{id}.json").exists():
-                hints[id] = data_of(id, overrides=overrides, compiled=compiled)[0].get("recognise", [])
-    return hints
+            data, changed = data_of(id, overrides=overrides, compiled=compiled)
+            if changed or id not in entries:
+                entries[id] = index_entry(data)
+    return entries

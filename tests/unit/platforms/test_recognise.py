@@ -55,6 +55,7 @@ def test_what_to_read_is_told_from_the_index_alone():
     names = wanted()
     assert "RUNPOD_POD_ID" in names["env"] and "/root/autodl-tmp" in names["path"]
     assert "/hy-netdisk" in names["mount"]  # a condition's hint, not a platform's
+    assert "/workspace" in names["path"] and "SCRATCH" in names["env"]  # tiers: is this one there?
     assert names["hostname"] == []
 
 
