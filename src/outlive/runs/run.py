@@ -182,8 +182,24 @@ def launch_check(status: dict[str, Any]) -> list[str]:
     return found
 
 
+def successor(home: Home, run: str) -> dict[str, Any] | None:
+    """Return who continued a run, as this client's ledger knows it, or None."""
+    for note in reversed(home.state().notes):
+        lineage = note.get("lineage") or {}
+        if lineage.get("run") == run:
+            return {"run": note.get("run"), "box": note.get("box"), "lineage": lineage}
+    return None
+
+
 def wake(home: Home, place: Place, record: Run | None, status: dict[str, Any]) -> dict[str, Any]:
-    """Bring a run back to life that has no supervisor, with its secrets when this shell has them."""
+    """Bring a run back to life that has no supervisor, with its secrets when this shell has them.
+
+    A run that was continued elsewhere while its box was away is fenced instead.
+    """
+    later = successor(home, status["run"])
+    if later is not None:
+        fenced: dict[str, Any] = place.call("fence", {"run": status["run"], "by": later})["status"]
+        return fenced
     secrets: dict[str, str] = {}
     notify: list[str] = []
     job = load_job(Path(record.cwd)) if record is not None and record.cwd and os.path.isdir(record.cwd) else None

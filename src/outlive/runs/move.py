@@ -1,0 +1,205 @@
+"""``run --from RUN [--on BOX]``: fix and relaunch, or move to another box, in one path.
+
+The newest proved checkpoint found on the old box, in the safe place or here goes into the new run's
+work directory before its first start; the old run is fenced, and the lineage is recorded on both.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from outlive import errors
+from outlive.ledger import Run
+from outlive.runs import spec as run_spec
+from outlive.runs.home import Home
+from outlive.runs.job import Job
+from outlive.runs.place import Place, open_place, secrets_of
+from outlive.runs.run import Started, record_run, started
+from outlive.transport.agent import data_frames
+from outlive.wire.values import Entry, Proof
+
+
+@dataclass(frozen=True)
+class Source:
+    """A checkpoint to start from. ``step`` None: its name and its log tell no step."""
+
+    path: str
+    files: list[dict[str, Any]]
+    step: int | None
+    where: str
+    """``box``, ``here`` or ``mount``."""
+    directory: Path | None
+    """Directory on this machine that the files' paths are relative to; None: still on the old box."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The old run as far as anybody could tell."""
+
+    run: str
+    box: str
+    reachable: bool
+    ended: bool
+    attempt: int
+    step: int | None
+    """Last step that it was seen at."""
+    checkpoints: str
+    source: Source | None
+    considered: list[str] = field(default_factory=list)
+
+
+def origin(home: Home, record: Run) -> Origin:
+    """Look for the newest proved checkpoint of a run: on its box, then in what was pulled here."""
+    considered: list[str] = []
+    status: dict[str, Any] | None = None
+    sources: list[Source] = []
+    checkpoints = ""
+    box = home.state().boxes.get(record.box)
+    if box is not None and not box.gone:
+        place = open_place(home, box)
+        try:
+            manifest = place.call("run_manifest", {"run": record.run}, timeout_s=120)
+            status = manifest["status"]
+            checkpoints = str(manifest["spec"]["artifacts"]["checkpoints"])
+            for item in manifest["checkpoints"]:
+                sources.append(Source(item["path"], item["files"], item["step"], "box", None))
+            considered.append(f"{record.box}: {len(manifest['checkpoints'])} proved checkpoint(s)")
+        except errors.OutliveError as error:
+            considered.append(f"{record.box}: {error.what}")
+        finally:
+            place.close()
+    here = list(_pulled(home, record))
+    considered.append(f"this machine: {len(here)} checkpoint file(s) pulled")
+    sources += here
+    sources.sort(key=lambda s: (s.step if s.step is not None else -1, s.where == "here"))
+    return Origin(
+        record.run, record.box, status is not None, bool(status and status["ended"]), int(status["attempt"]) if status else 0,
+        status["step"] if status else None, checkpoints, sources[-1] if sources else None, considered,
+    )
+
+
+def _pulled(home: Home, record: Run) -> Iterator[Source]:
+    """Yield checkpoints that were pulled to this machine and still have their digest."""
+    import json
+    import os
+
+    from outlive.artifacts.digest import digest_file
+    from outlive.onbox.keep import step_of
+
+    proofs = home.state().proofs
+    for target in {str(c["place"])[5:] for c in record.copies if str(c["place"]).startswith("here:")}:
+        path = Path(target) / ".outlive" / "manifest.json"
+        if not path.is_file():
+            continue
+        for data in json.loads(path.read_text("utf-8")).get("entries", []):
+            entry = Entry.from_wire(data)
+            local = Path(target) / entry.path
+            if entry.role != "checkpoint" or entry.link or not local.is_file() or local.stat().st_size != entry.bytes:
+                continue
+            refuted = any(not Proof.from_wire(p).ok for p in proofs.get(entry.sha256, []))
+            if refuted or digest_file(os.fspath(local))[0] != entry.sha256:
+                continue
+            yield Source(entry.path, [entry.to_wire()], entry.step if entry.step is not None else step_of(entry.path, {}), "here", Path(target))
+
+
+def move(home: Home, job: Job, word: str, place: Place | None, *, wait_s: float = 8.0) -> Started:
+    """Start a new run from an old one's newest proved checkpoint, on ``place`` (default: the same box).
+
+    Says which checkpoint and how many steps are lost. A live old run is refused: stop it first. If no
+    checkpoint was ever recorded the new run starts from zero and says so.
+    """
+    from outlive.sync.fetch import fetch
+    from outlive.sync.push import push_code
+    from outlive.sync.snapshot import collect
+
+    record = home.run_of(word)
+    found = origin(home, record)
+    if found.reachable and not found.ended:
+        raise errors.RunAlive(
+            f"{record.run} is not ended on {record.box}",
+            safe="It goes on unchanged.",
+            next=[["outlive", "stop", record.run]],
+        )
+    target = place or open_place(home, home.box_of(record.box))
+    source = found.source
+    warnings = list(found.considered)
+    if not job.checkpoints and found.checkpoints:
+        job = replace(job, checkpoints=found.checkpoints)
+    secrets = secrets_of(job.secrets)
+    notify = list(secrets_of({str(i): word[4:] for i, word in enumerate(job.notify)}).values())
+    collected = collect(job.project, crlf=job.crlf)
+    pushed = push_code(target.agent, collected, job.project, None)
+    spec = run_spec.make(
+        job, target, pushed.digest, run_spec.setup_digest(job, collected.files) if job.setup_run else "", sorted(secrets)
+    )
+    spec["lineage"] = {
+        "run": found.run, "box": found.box, "attempt": found.attempt, "step": source.step if source else None,
+        "checkpoint": source.path if source else None,
+    }
+    token = uuid.uuid4().hex
+    home.ledger.append("intent", id=token, label=f"run {job.name} from {found.run}", provider="box", box=target.name)
+    if found.reachable:
+        _fence(home, record, target.name, spec["lineage"])
+    held = target.call("run_start", {"token": token, "spec": spec, "hold": True})
+    run = held["run"]
+    if source is not None:
+        base = f"{target.box.root}/.outlive/runs/{run}/work"
+        if source.directory is not None:
+            _send(target, base, source.files, source.directory)
+        else:
+            old = open_place(home, home.box_of(record.box))
+            with tempfile.TemporaryDirectory(dir=home.dir) as scratch:
+                try:
+                    got = fetch(old.agent, f"{old.box.root}/.outlive/runs/{record.run}/work", source.files, Path(scratch))
+                finally:
+                    old.close()
+                if got.wrong:
+                    raise errors.Corrupt(
+                        f"{source.path} changed or is damaged on {record.box}: {'; '.join(map(str, got.wrong))}",
+                        safe=f"{run} was created on {target.name} and not started.",
+                    )
+                _send(target, base, source.files, Path(scratch))
+        lost = found.step - source.step if found.step is not None and source.step is not None else None
+        warnings.append(
+            f"starts from {source.path} (step {source.step if source.step is not None else 'unknown'}, from {source.where})"
+            + (f"; {lost} step(s) after it are lost" if lost and lost > 0 else "; nothing after it is lost" if lost is not None else "")
+        )
+    else:
+        warnings.append("no proved checkpoint of it was found anywhere: this run starts from zero")
+    target.call("run_wake", {"run": run, "payload": {"secrets": secrets, "notify": notify}})
+    answer = target.call("run_start", {"token": token, "spec": spec, "payload": {"secrets": secrets, "notify": notify}, "wait_s": wait_s}, timeout_s=wait_s + 60)
+    record_run(home, target, answer["status"], job.project, token)
+    home.ledger.append("note", text=f"{run} continues {found.run}", run=run, box=target.name, lineage=spec["lineage"])
+    return started(target, dict(answer, how="moved"), pushed.digest, pushed.sent_bytes, warnings, spec)
+
+
+def _fence(home: Home, record: Run, box: str, lineage: dict[str, Any]) -> None:
+    """Tell the old run that it moved, so that whoever wakes up there later stops."""
+    old = open_place(home, home.box_of(record.box))
+    try:
+        old.call("fence", {"run": record.run, "by": {"box": box, "lineage": lineage}})
+    finally:
+        old.close()
+
+
+def _send(target: Place, base: str, files: list[dict[str, Any]], directory: Path) -> None:
+    """Send checkpoint files into the new run's work directory, compared on arrival."""
+
+    def frames() -> Iterator[tuple[dict[str, Any], bytes]]:
+        for item in files:
+            yield {"t": "file", "offset": 0, **{k: item[k] for k in ("path", "bytes", "sha256", "mode", "mtime_ns", "link")}}, b""
+            if item.get("link"):
+                continue
+            with (directory / item["path"]).open("rb") as handle:
+                yield from data_frames(handle)
+
+    answer = target.agent.send("tree_put", {"base": base, "box_id": target.box.box_id}, frames())
+    if answer["wrong"]:
+        raise errors.Corrupt(
+            f"the checkpoint did not arrive whole on {target.name}: {answer['wrong']}", safe="The new run was not started."
+        )
