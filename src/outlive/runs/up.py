@@ -14,8 +14,8 @@ from outlive import errors
 from outlive.ledger import Box, new_name
 from outlive.platforms.load import all_ids, user_dir
 from outlive.platforms.load import load as load_platform
-from outlive.platforms.model import Platform
-from outlive.platforms.recognise import recognise, wanted
+from outlive.platforms.model import Platform, holds
+from outlive.platforms.recognise import holding, recognise, wanted
 from outlive.runs.home import Home
 from outlive.runs.place import Place
 from outlive.transport import aliases
@@ -243,12 +243,13 @@ def _tier_path(path: str | None, probe: Any, root: str, contact: Contact) -> str
         return contact.home if probe.value == "HOME" else str(contact.readings["env"].get(probe.value, ""))
     if probe is not None and probe.by == "given" and probe.value == "root":
         return root
-    return ""
+    return ""  # a glob or a mount that only a person can name: `up --durable PATH` does
 
 
 def root_of(platform: Platform, contact: Contact) -> str:
     """Return where our directory goes: the platform's root tier if it is there, else the home directory."""
-    for tier in platform.tiers_for("root"):
+    known, _unknown = holding(platform, contact.readings)
+    for tier in platform.tiers_for("root", known):
         path = _tier_path(tier.path, tier.probe, "", contact)
         if path and (path == contact.home or path in contact.readings["path"] or tier.probe is not None):
             return path
@@ -256,9 +257,16 @@ def root_of(platform: Platform, contact: Contact) -> str:
 
 
 def tier_paths(platform: Platform, root: str, contact: Contact) -> dict[str, str]:
-    """Return tier name -> path on this box, for the tiers whose path is known."""
+    """Return tier name -> path on this box, for the tiers that are there and whose path is known.
+
+    A tier under a condition that is not known to hold is left out: it might be another one at the same path, and
+    what survives would be believed of the wrong one.
+    """
+    known, _unknown = holding(platform, contact.readings)
     found = {}
     for tier in platform.tiers:
+        if not holds(tier.conditions, known):
+            continue
         path = _tier_path(tier.path, tier.probe, root, contact)
         if path:
             found[tier.name] = path
