@@ -40,11 +40,20 @@ def ask(home: Home, record: Run, kind: str, *, wait_s: float = 8.0, **fields: An
 
 def ask_place(place: Place, run: str, kind: str, *, wait_s: float = 8.0, **fields: Any) -> Answer:
     """Like ``ask`` for an open place."""
-    request = dict(fields, id=f"{kind}-{uuid.uuid4().hex[:12]}", kind=kind, by=f"{getpass.getuser()}@{socket.gethostname()}")
+    request = dict(
+        fields, id=f"{kind}-{uuid.uuid4().hex[:12]}", kind=kind, by=f"{getpass.getuser()}@{socket.gethostname()}"
+    )
     reply = place.call("run_ask", {"run": run, "ask": request, "wait_s": wait_s}, timeout_s=wait_s + 30)
     answer = reply["answer"]
     if answer is None:
-        return Answer(run, place.name, False, "asked; no answer yet, it will be read by the run's supervisor", False, reply["status"])
+        return Answer(
+            run,
+            place.name,
+            False,
+            "asked; no answer yet, it will be read by the run's supervisor",
+            False,
+            reply["status"],
+        )
     return Answer(run, place.name, bool(answer["ok"]), str(answer["text"]), True, reply["status"])
 
 
@@ -61,7 +70,9 @@ def stop(home: Home, record: Run, *, grace_s: float | None = None, wait_s: float
         while not status["ended"] and time.monotonic() < until:
             time.sleep(0.5)
             status = place.frames("poll", {"runs": {record.run: {}}})[1][0]["status"]
-        home.ledger.append("run", run=record.run, box=place.name, job=status["job"], spec_digest=status["spec"], state=status["state"])
+        home.ledger.append(
+            "run", run=record.run, box=place.name, job=status["job"], spec_digest=status["spec"], state=status["state"]
+        )
         return Answer(record.run, place.name, answer.ok, answer.text, answer.answered, status)
     finally:
         place.close()

@@ -189,23 +189,27 @@ class _Reader:
             raise self.bad(f'secrets.keep is "memory" or "box", not {keep!r}', "secrets", "keep")
         for name, word in secrets.items():
             if not isinstance(word, str) or not word.startswith("env:") or not word[4:]:
-                raise self.bad(
-                    f'{name} must be "env:NAME": a secret is never written into a file', "secrets", name
-                )
+                raise self.bad(f'{name} must be "env:NAME": a secret is never written into a file', "secrets", name)
         urls = data.get("notify", {}).get("urls", [])
         for word in urls:
             if not isinstance(word, str) or not word.startswith("env:"):
-                raise self.bad('an address holds a token: write "env:NAME" and set NAME in your shell', "notify", "urls")
+                raise self.bad(
+                    'an address holds a token: write "env:NAME" and set NAME in your shell', "notify", "urls"
+                )
         durable = data.get("durable", {}).get("to", "auto")
         if not (durable in ("auto", "here", "none") or durable.startswith(("/", "rclone:", "{durable}", "{data}"))):
             raise self.bad(
-                f'durable.to is "auto", "here", "none", an absolute path or "rclone:remote:path", not {durable!r}', "durable", "to"
+                f'durable.to is "auto", "here", "none", an absolute path or "rclone:remote:path", not {durable!r}',
+                "durable",
+                "to",
             )
         resources, budget = data.get("resources", {}), data.get("budget", {})
         artifacts, setup = data.get("artifacts", {}), data.get("setup", {})
         name = job.get("name") or job_name(self.path.parent.resolve().name)
         if not JOB_NAME.match(name):
-            raise self.bad(f"job name {name!r}: small letters, digits, '.', '_' and '-', at most 40", "job", "name", job_name(name))
+            raise self.bad(
+                f"job name {name!r}: small letters, digits, '.', '_' and '-', at most 40", "job", "name", job_name(name)
+            )
         return Job(
             name=name,
             stages=self._stages(data),
@@ -218,7 +222,9 @@ class _Reader:
             disk_bytes=self._parsed(size_bytes, resources, "resources", "disk") or 0,
             disk_inodes=resources.get("inodes", 0),
             image=resources.get("image", ""),
-            checkpoints="".join(self._paths([artifacts["checkpoints"]], "artifacts", "checkpoints")) if artifacts.get("checkpoints") else "",
+            checkpoints="".join(self._paths([artifacts["checkpoints"]], "artifacts", "checkpoints"))
+            if artifacts.get("checkpoints")
+            else "",
             roster=tuple(self._paths(artifacts.get("roster", []), "artifacts", "roster")),
             keep=self._keep(artifacts.get("keep")),
             signal=artifacts.get("signal", ""),
@@ -245,7 +251,9 @@ class _Reader:
             raise self.bad(f"there is no table [{table}]", table, suggestion=errors.nearest(table, KEYS))
         rows = content if table == "stage" else [content]
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise self.bad(f"[{table}] must be a table" if table != "stage" else "write [[stage]] with two brackets", table)
+            raise self.bad(
+                f"[{table}] must be a table" if table != "stage" else "write [[stage]] with two brackets", table
+            )
         for row in rows:
             for key, value in row.items():
                 known = KEYS[table]
@@ -290,7 +298,11 @@ class _Reader:
             return None
         for key, value in keep.items():
             if key not in KEEP_KEYS or not isinstance(value, KEEP_KEYS[key]):
-                raise self.bad(f"keep has `latest` and `best` (numbers) and `every` (a time), not {key} = {value!r}", "artifacts", "keep")
+                raise self.bad(
+                    f"keep has `latest` and `best` (numbers) and `every` (a time), not {key} = {value!r}",
+                    "artifacts",
+                    "keep",
+                )
         rule: dict[str, Any] = {"latest": keep.get("latest", 1), "best": keep.get("best", 0)}
         if "every" in keep:
             rule["every_s"] = self._parsed(seconds, keep, "artifacts", "every")
@@ -305,4 +317,11 @@ class _Reader:
             raise self.bad(str(error), table, key) from error
 
 
-_NAMES = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", list: "a list", dict: "a table"}
+_NAMES = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "a table",
+}

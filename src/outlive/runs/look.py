@@ -58,7 +58,11 @@ def look(home: Home, box: Box, *, timeout_s: float = 20.0) -> BoxLook:
 def look_all(home: Home, words: list[str], *, timeout_s: float = 20.0) -> list[BoxLook]:
     """Look at the named boxes, or at all that are not gone, at the same time."""
     state = home.state()
-    boxes = [home.box_of(w) for w in words] if words else [b for b in state.boxes.values() if not b.gone and not b.forgotten]
+    boxes = (
+        [home.box_of(w) for w in words]
+        if words
+        else [b for b in state.boxes.values() if not b.gone and not b.forgotten]
+    )
     if not boxes:
         return []
     with concurrent.futures.ThreadPoolExecutor(max_workers=min(16, len(boxes))) as pool:
@@ -78,7 +82,11 @@ def note_state(home: Home, found: BoxLook) -> None:
         record = known.runs.get(status["run"])
         if record is None or record.state != status["state"]:
             home.ledger.append(
-                "run", run=status["run"], box=found.box.name, job=status["job"], spec_digest=status["spec"],
+                "run",
+                run=status["run"],
+                box=found.box.name,
+                job=status["job"],
+                spec_digest=status["spec"],
                 state=status["state"],
             )
 
@@ -132,8 +140,10 @@ def poll_run(
         if header["t"] == "run" and header["run"] == run:
             if header.get("absent"):
                 raise errors.UnknownName(
-                    f"{place.name} has no run {run}", name=run,
-                    safe="This says nothing about copies that were pulled.", next=[["outlive", "ps"]],
+                    f"{place.name} has no run {run}",
+                    name=run,
+                    safe="This says nothing about copies that were pulled.",
+                    next=[["outlive", "ps"]],
                 )
             status = header["status"]
         elif header["t"] in Mirror.PARTS:

@@ -78,8 +78,15 @@ def origin(home: Home, record: Run) -> Origin:
     sources += here
     sources.sort(key=lambda s: (s.step if s.step is not None else -1, s.where == "here"))
     return Origin(
-        record.run, record.box, status is not None, bool(status and status["ended"]), int(status["attempt"]) if status else 0,
-        status["step"] if status else None, checkpoints, sources[-1] if sources else None, considered,
+        record.run,
+        record.box,
+        status is not None,
+        bool(status and status["ended"]),
+        int(status["attempt"]) if status else 0,
+        status["step"] if status else None,
+        checkpoints,
+        sources[-1] if sources else None,
+        considered,
     )
 
 
@@ -104,7 +111,13 @@ def _pulled(home: Home, record: Run) -> Iterator[Source]:
             refuted = any(not Proof.from_wire(p).ok for p in proofs.get(entry.sha256, []))
             if refuted or digest_file(os.fspath(local))[0] != entry.sha256:
                 continue
-            yield Source(entry.path, [entry.to_wire()], entry.step if entry.step is not None else step_of(entry.path, {}), "here", Path(target))
+            yield Source(
+                entry.path,
+                [entry.to_wire()],
+                entry.step if entry.step is not None else step_of(entry.path, {}),
+                "here",
+                Path(target),
+            )
 
 
 def move(home: Home, job: Job, word: str, place: Place | None, *, wait_s: float = 8.0) -> Started:
@@ -135,10 +148,17 @@ def move(home: Home, job: Job, word: str, place: Place | None, *, wait_s: float 
     collected = collect(job.project, crlf=job.crlf)
     pushed = push_code(target.agent, collected, job.project, None)
     spec = run_spec.make(
-        job, target, pushed.digest, run_spec.setup_digest(job, collected.files) if job.setup_run else "", sorted(secrets)
+        job,
+        target,
+        pushed.digest,
+        run_spec.setup_digest(job, collected.files) if job.setup_run else "",
+        sorted(secrets),
     )
     spec["lineage"] = {
-        "run": found.run, "box": found.box, "attempt": found.attempt, "step": source.step if source else None,
+        "run": found.run,
+        "box": found.box,
+        "attempt": found.attempt,
+        "step": source.step if source else None,
         "checkpoint": source.path if source else None,
     }
     token = uuid.uuid4().hex
@@ -155,7 +175,9 @@ def move(home: Home, job: Job, word: str, place: Place | None, *, wait_s: float 
             old = open_place(home, home.box_of(record.box))
             with tempfile.TemporaryDirectory(dir=home.dir) as scratch:
                 try:
-                    got = fetch(old.agent, f"{old.box.root}/.outlive/runs/{record.run}/work", source.files, Path(scratch))
+                    got = fetch(
+                        old.agent, f"{old.box.root}/.outlive/runs/{record.run}/work", source.files, Path(scratch)
+                    )
                 finally:
                     old.close()
                 if got.wrong:
@@ -167,12 +189,22 @@ def move(home: Home, job: Job, word: str, place: Place | None, *, wait_s: float 
         lost = found.step - source.step if found.step is not None and source.step is not None else None
         warnings.append(
             f"starts from {source.path} (step {source.step if source.step is not None else 'unknown'}, from {source.where})"
-            + (f"; {lost} step(s) after it are lost" if lost and lost > 0 else "; nothing after it is lost" if lost is not None else "")
+            + (
+                f"; {lost} step(s) after it are lost"
+                if lost and lost > 0
+                else "; nothing after it is lost"
+                if lost is not None
+                else ""
+            )
         )
     else:
         warnings.append("no proved checkpoint of it was found anywhere: this run starts from zero")
     target.call("run_wake", {"run": run, "payload": {"secrets": secrets, "notify": notify}})
-    answer = target.call("run_start", {"token": token, "spec": spec, "payload": {"secrets": secrets, "notify": notify}, "wait_s": wait_s}, timeout_s=wait_s + 60)
+    answer = target.call(
+        "run_start",
+        {"token": token, "spec": spec, "payload": {"secrets": secrets, "notify": notify}, "wait_s": wait_s},
+        timeout_s=wait_s + 60,
+    )
     record_run(home, target, answer["status"], job.project, token)
     home.ledger.append("note", text=f"{run} continues {found.run}", run=run, box=target.name, lineage=spec["lineage"])
     return started(target, dict(answer, how="moved"), pushed.digest, pushed.sent_bytes, warnings, spec)
@@ -192,7 +224,14 @@ def _send(target: Place, base: str, files: list[dict[str, Any]], directory: Path
 
     def frames() -> Iterator[tuple[dict[str, Any], bytes]]:
         for item in files:
-            yield {"t": "file", "offset": 0, **{k: item[k] for k in ("path", "bytes", "sha256", "mode", "mtime_ns", "link")}}, b""
+            yield (
+                {
+                    "t": "file",
+                    "offset": 0,
+                    **{k: item[k] for k in ("path", "bytes", "sha256", "mode", "mtime_ns", "link")},
+                },
+                b"",
+            )
             if item.get("link"):
                 continue
             with (directory / item["path"]).open("rb") as handle:
@@ -201,5 +240,6 @@ def _send(target: Place, base: str, files: list[dict[str, Any]], directory: Path
     answer = target.agent.send("tree_put", {"base": base, "box_id": target.box.box_id}, frames())
     if answer["wrong"]:
         raise errors.Corrupt(
-            f"the checkpoint did not arrive whole on {target.name}: {answer['wrong']}", safe="The new run was not started."
+            f"the checkpoint did not arrive whole on {target.name}: {answer['wrong']}",
+            safe="The new run was not started.",
         )

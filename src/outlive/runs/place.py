@@ -67,7 +67,10 @@ class Place:
                 f"another machine answers at the address of {self.name} (its id is {facts.get('box_id') or 'not ours'})",
                 place=self.name,
                 safe=f"Nothing was done. What was on {self.name} may still be where it was, under another address.",
-                next=[["outlive", "up", self.box.address, "--name", f"{self.name}-new"], ["outlive", "up", self.name, "--at", "ADDRESS"]],
+                next=[
+                    ["outlive", "up", self.box.address, "--name", f"{self.name}-new"],
+                    ["outlive", "up", self.name, "--at", "ADDRESS"],
+                ],
             )
         if refused.code == "run_alive" and facts.get("differences"):
             return errors.SpecDiffers(
@@ -77,10 +80,16 @@ class Place:
                 next=[["outlive", "watch", facts["run"]], ["outlive", "stop", facts["run"]]],
             )
         if refused.code == "run_alive":
-            return errors.RunAlive(str(refused), safe="Nothing was deleted.", next=[["outlive", "watch"], ["outlive", "stop"]])
+            return errors.RunAlive(
+                str(refused), safe="Nothing was deleted.", next=[["outlive", "watch"], ["outlive", "stop"]]
+            )
         if refused.code == "os" and facts.get("errno") in (28, 122):
-            return errors.NoSpace(f"{self.name}: {refused}", path=self.box.root, safe="What was there before is unchanged.",
-                                  next=[["outlive", "ssh", self.name]])
+            return errors.NoSpace(
+                f"{self.name}: {refused}",
+                path=self.box.root,
+                safe="What was there before is unchanged.",
+                next=[["outlive", "ssh", self.name]],
+            )
         if refused.code == "no_call":
             return errors.WireMismatch(f"{self.name}: {refused}", place=self.name, next=[["outlive", "up", self.name]])
         return errors.CheckFailed(f"{self.name}: {refused}", safe="Nothing else was changed.")
@@ -91,9 +100,7 @@ class Place:
 
 def open_place(home: Home, box: Box) -> Place:
     """Return the place of a known box. Connects to nothing yet."""
-    exec_ = open_exec(
-        parse(box.address), state_dir=home.dir, identity=box.box_id or None, config_path=home.ssh_config
-    )
+    exec_ = open_exec(parse(box.address), state_dir=home.dir, identity=box.box_id or None, config_path=home.ssh_config)
     python = str(box.facts.get("python") or "python3")
     platform = load_platform(box.platform or "ssh", overrides=user_dir())
     return Place(home, box, Agent(exec_, box.root, python), platform)

@@ -48,7 +48,11 @@ def job_from(directory: Path, command: tuple[str, ...], name: str = "") -> Job:
                 f"nothing to run: no outlive.toml in {directory} and no command after --",
                 next=[["outlive", "run", "--", "python", "train.py"], ["outlive", "init"]],
             )
-        job = Job(name=job_name(name or directory.resolve().name), stages=(Stage("main", command),), project=directory.resolve())
+        job = Job(
+            name=job_name(name or directory.resolve().name),
+            stages=(Stage("main", command),),
+            project=directory.resolve(),
+        )
     elif command:
         job = job.with_command(command)
     if not job.stages:
@@ -64,7 +68,9 @@ def choose_box(home: Home, on: str) -> Place:
     if len(boxes) == 1:
         return open_place(home, boxes[0])
     if not boxes:
-        raise errors.UnknownName("no box is known yet", next=[["outlive", "up", "local:"], ["outlive", "up", "root@HOST:PORT"]])
+        raise errors.UnknownName(
+            "no box is known yet", next=[["outlive", "up", "local:"], ["outlive", "up", "root@HOST:PORT"]]
+        )
     raise errors.Ambiguous("several boxes are known; name one with --on", candidates=[b.name for b in boxes])
 
 
@@ -99,7 +105,9 @@ def run(
         warnings += list(collected.warnings)
         pushed = push_code(place.agent, collected, job.project, progress)
         snapshot, sent, files = pushed.digest, pushed.sent_bytes, collected.files
-    spec = run_spec.make(job, place, snapshot, run_spec.setup_digest(job, files) if job.setup_run else "", sorted(secrets))
+    spec = run_spec.make(
+        job, place, snapshot, run_spec.setup_digest(job, files) if job.setup_run else "", sorted(secrets)
+    )
     token = uuid.uuid4().hex
     home.ledger.append("intent", id=token, label=f"run {job.name}", provider="box", box=place.name)
     answer = place.call(
@@ -118,18 +126,31 @@ def started(
     """Return the sentences for a started run, from what the box answered."""
     status = answer["status"]
     return Started(
-        run=answer["run"], box=place.name, how=answer["how"], status=status,
-        kept_if_gone=kept_if_gone(place, spec["durable"]["to"], status), restarts=restarts(place, spec),
-        interpreter=str(place.box.facts.get("python") or ""), snapshot=snapshot, sent_bytes=sent,
-        warnings=warnings + launch_check(status), lineage=spec.get("lineage"),
+        run=answer["run"],
+        box=place.name,
+        how=answer["how"],
+        status=status,
+        kept_if_gone=kept_if_gone(place, spec["durable"]["to"], status),
+        restarts=restarts(place, spec),
+        interpreter=str(place.box.facts.get("python") or ""),
+        snapshot=snapshot,
+        sent_bytes=sent,
+        warnings=warnings + launch_check(status),
+        lineage=spec.get("lineage"),
     )
 
 
 def record_run(home: Home, place: Place, status: dict[str, Any], project: Path | None, token: str = "") -> None:
     """Remember a run here; what is true of it stays on the box."""
     home.ledger.append(
-        "run", run=status["run"], box=place.name, job=status["job"], spec_digest=status["spec"], state=status["state"],
-        **({"cwd": str(project)} if project is not None else {}), **({"intent": token} if token else {}),
+        "run",
+        run=status["run"],
+        box=place.name,
+        job=status["job"],
+        spec_digest=status["spec"],
+        state=status["state"],
+        **({"cwd": str(project)} if project is not None else {}),
+        **({"intent": token} if token else {}),
     )
 
 
@@ -157,7 +178,11 @@ def kept_if_gone(place: Place, to: str, status: dict[str, Any]) -> str:
     if to == "here":
         return "if this box vanishes now, what the last `pull --mirror` brought here is kept"
     step = (status.get("checkpoint") or {}).get("step")
-    have = f"; newest copied: {status['copied']} file(s)" + (f", step {step}" if step is not None else "") if status.get("copied") else ""
+    have = (
+        f"; newest copied: {status['copied']} file(s)" + (f", step {step}" if step is not None else "")
+        if status.get("copied")
+        else ""
+    )
     return f"if this box vanishes now, every proved checkpoint that is copied to {to} is kept{have}"
 
 
@@ -165,7 +190,10 @@ def restarts(place: Place, spec: dict[str, Any]) -> str:
     """Return the sentence: who starts the run again."""
     text = f"a killed process is started again on the box (up to {spec['retry']['max']} times without progress); "
     if spec["secrets"]["names"] and spec["secrets"]["keep"] == "memory":
-        return text + "after a restart of the box the run waits for its secrets: the next `outlive watch` or `run` brings them"
+        return (
+            text
+            + "after a restart of the box the run waits for its secrets: the next `outlive watch` or `run` brings them"
+        )
     return text + "after a restart of the box it goes on at the next `outlive watch`, `run` or `up`"
 
 

@@ -62,7 +62,9 @@ def lease_s(job: Job, place: Place) -> tuple[float | None, str]:
                 safe="Nothing was pushed or started.",
             )
         seconds = job.max_cost[0] / float(price["per_h"]) * 3600
-        limits.append((seconds, f"{seconds / 3600:.2f} h for {job.max_cost[0]:g} {job.max_cost[1]} at {price['per_h']} an hour"))
+        limits.append(
+            (seconds, f"{seconds / 3600:.2f} h for {job.max_cost[0]:g} {job.max_cost[1]} at {price['per_h']} an hour")
+        )
     if not limits:
         return None, ""
     return min(limits)
@@ -73,7 +75,15 @@ def make(job: Job, place: Place, snapshot: str | None, setup_digest: str, secret
     python = str(place.box.facts.get("python") or "")
     stages = [_stage(stage, place) for stage in job.stages]
     if job.smoke:
-        stages.insert(0, {"name": "smoke", "run": f"export {SMOKE_ENV}; {substitute(job.smoke, place, True)}", "produces": [], "always": False})
+        stages.insert(
+            0,
+            {
+                "name": "smoke",
+                "run": f"export {SMOKE_ENV}; {substitute(job.smoke, place, True)}",
+                "produces": [],
+                "always": False,
+            },
+        )
     lease, _ = lease_s(job, place)
     limits = dict(job.limits)
     if job.retry_wait_s is not None:
@@ -86,7 +96,12 @@ def make(job: Job, place: Place, snapshot: str | None, setup_digest: str, secret
         "python": python,
         "env": {key: substitute(text, place, False) for key, text in job.env.items()},
         "secrets": {"keep": job.secrets_keep, "names": sorted(secret_names)},
-        "artifacts": {"roster": list(job.roster), "checkpoints": job.checkpoints, "keep": job.keep, "signal": job.signal},
+        "artifacts": {
+            "roster": list(job.roster),
+            "checkpoints": job.checkpoints,
+            "keep": job.keep,
+            "signal": job.signal,
+        },
         "durable": {"to": durable_to(job, place)},
         "retry": {"max": job.retry_max},
         "lease": {"max_s": lease},

@@ -145,7 +145,8 @@ def up(
         exec_.settle(hello["box_id"])
     tiers = tier_paths(platform, root, contact)
     audit = agent.call(
-        "audit", {"roots": list(dict.fromkeys([root, *tiers.values()])), "budget_s": budget_s, "hints": [agent.python]},
+        "audit",
+        {"roots": list(dict.fromkeys([root, *tiers.values()])), "budget_s": budget_s, "hints": [agent.python]},
         timeout_s=budget_s + 30,
     )
     facts = box_facts(platform, root, contact, audit, hello, agent.python, python, tiers, durable)
@@ -153,8 +154,15 @@ def up(
     facts["up_wall_s"] = recorded["up_wall_s"]
     changes = differences(known, facts, str(address)) if known is not None else []
     home.ledger.append(
-        "box", name=box_name, box_id=hello["box_id"], platform=platform.id, address=str(address), root=root,
-        state="ready", state_why="a fresh exchange answered", **facts,
+        "box",
+        name=box_name,
+        box_id=hello["box_id"],
+        platform=platform.id,
+        address=str(address),
+        root=root,
+        state="ready",
+        state_why="a fresh exchange answered",
+        **facts,
     )
     if price is not None:
         home.ledger.append("price", box=box_name, per_h=price[0], currency=price[1], source="given by the user")
@@ -219,7 +227,14 @@ def first_contact(exec_: Exec, address: Address) -> Contact:
     readings["hostname"] = here.get("hostname", "")
     if address.host:
         readings["address"] = address.host
-    return Contact(readings, pythons, here.get("home") or "/", here.get("user", ""), here.get("hostname", ""), here.get("system", ""))
+    return Contact(
+        readings,
+        pythons,
+        here.get("home") or "/",
+        here.get("user", ""),
+        here.get("hostname", ""),
+        here.get("system", ""),
+    )
 
 
 def which_platform(asked: str, address: Address, contact: Contact) -> tuple[Platform, str]:
@@ -311,8 +326,15 @@ def value(audit: dict[str, Any], part: str) -> Any:
 
 
 def box_facts(
-    platform: Platform, root: str, contact: Contact, audit: dict[str, Any], hello: dict[str, Any], python: str, asked: str,
-    tiers: dict[str, str], durable: str,
+    platform: Platform,
+    root: str,
+    contact: Contact,
+    audit: dict[str, Any],
+    hello: dict[str, Any],
+    python: str,
+    asked: str,
+    tiers: dict[str, str],
+    durable: str,
 ) -> dict[str, Any]:
     """Return what the ledger remembers of a box besides its identity."""
     disks = {path: value(audit, f"disk:{path}") for path in {root, *tiers.values()}}
@@ -328,15 +350,41 @@ def box_facts(
     cpu = value(audit, "cpu") or {}
     group = value(audit, "cgroup") or {}
     return {
-        "python": python, "python_asked": asked, "hostname": contact.hostname, "user": contact.user, "home": contact.home,
-        "tiers": tiers, "data": data, "durable": found, "machine": hello["machine"],
-        "gpu": [d.get("name") for d in gpu.get("devices", [])], "gpu_state": gpu.get("state", "unknown"),
-        "driver": gpu.get("driver"), "cuda": gpu.get("cuda"),
-        "cores": cpu.get("value"), "memory_limit_bytes": group.get("memory_limit_bytes"),
-        "disks": {p: {k: d.get(k) for k in ("free_bytes", "total_bytes", "free_inodes", "total_inodes", "fs_type", "network", "commit_mode")}
-                  for p, d in disks.items() if d},
+        "python": python,
+        "python_asked": asked,
+        "hostname": contact.hostname,
+        "user": contact.user,
+        "home": contact.home,
+        "tiers": tiers,
+        "data": data,
+        "durable": found,
+        "machine": hello["machine"],
+        "gpu": [d.get("name") for d in gpu.get("devices", [])],
+        "gpu_state": gpu.get("state", "unknown"),
+        "driver": gpu.get("driver"),
+        "cuda": gpu.get("cuda"),
+        "cores": cpu.get("value"),
+        "memory_limit_bytes": group.get("memory_limit_bytes"),
+        "disks": {
+            p: {
+                k: d.get(k)
+                for k in (
+                    "free_bytes",
+                    "total_bytes",
+                    "free_inodes",
+                    "total_inodes",
+                    "fs_type",
+                    "network",
+                    "commit_mode",
+                )
+            }
+            for p, d in disks.items()
+            if d
+        },
         "tools": sorted(name for name, tool in (value(audit, "tools") or {}).items() if tool.get("path")),
-        "torch": {k: (value(audit, "torch") or {}).get(k) for k in ("installed", "version", "cuda_available", "why_no_cuda")},
+        "torch": {
+            k: (value(audit, "torch") or {}).get(k) for k in ("installed", "version", "cuda_available", "why_no_cuda")
+        },
     }
 
 
@@ -354,8 +402,11 @@ def box_json(platform: Platform, root: str, audit: dict[str, Any], facts: dict[s
             text = text.replace("{%s}" % name, put)
         defaults[key] = text
     return {
-        "environment": dict(environment.get("kept") or {}), "defaults": defaults, "thread_cap": cap,
-        "python": facts["python"], "platform": platform.id,
+        "environment": dict(environment.get("kept") or {}),
+        "defaults": defaults,
+        "thread_cap": cap,
+        "python": facts["python"],
+        "platform": platform.id,
     }
 
 
@@ -371,5 +422,3 @@ def differences(known: Box, facts: dict[str, Any], address: str) -> list[str]:
     if known.facts.get("machine") and known.facts["machine"] != facts["machine"]:
         lines.append("the machine was restarted, or the container is another one")
     return lines
-
-

@@ -146,25 +146,43 @@ def follow(
                 failures, last_answer = 0, clock()
             except errors.LoginRefused as error:
                 failures += 1
-                seen = Seen(record.run, place.name, None, reachable=False, trouble=error.what, wall_s=time.time(),
-                            login_lost=bool(getattr(error, "login_lost", False)))
+                seen = Seen(
+                    record.run,
+                    place.name,
+                    None,
+                    reachable=False,
+                    trouble=error.what,
+                    wall_s=time.time(),
+                    login_lost=bool(getattr(error, "login_lost", False)),
+                )
             except (errors.PlaceError, errors.TimeOver) as error:
                 failures += 1
                 seen = Seen(record.run, place.name, None, reachable=False, trouble=error.what, wall_s=time.time())
             now = clock()
-            if seen.changed or seen.metrics or seen.log or failures == 1 or seen.woke or now - last_said >= HEARTBEAT_S or until.met(seen):
+            if (
+                seen.changed
+                or seen.metrics
+                or seen.log
+                or failures == 1
+                or seen.woke
+                or now - last_said >= HEARTBEAT_S
+                or until.met(seen)
+            ):
                 last_said = now
                 yield seen
             if until.met(seen):
                 return
             if timeout_s is not None and now - began >= timeout_s:
                 raise errors.TimeOver(
-                    f"{record.run} was {seen.state} after {timeout_s:g} s", after_s=timeout_s,
-                    safe="The run goes on.", next=[["outlive", "watch", record.run]],
+                    f"{record.run} was {seen.state} after {timeout_s:g} s",
+                    after_s=timeout_s,
+                    safe="The run goes on.",
+                    next=[["outlive", "watch", record.run]],
                 )
             if give_up_s is not None and now - last_answer >= give_up_s:
                 raise errors.Unreachable(
-                    f"{place.name} has not answered for {now - last_answer:.0f} s: {seen.trouble}", place=place.name,
+                    f"{place.name} has not answered for {now - last_answer:.0f} s: {seen.trouble}",
+                    place=place.name,
                     safe="This says nothing about the run; it goes on without us.",
                     next=[["outlive", "watch", record.run], ["outlive", "up", place.name]],
                 )

@@ -6,11 +6,14 @@ like before it, and ends with ``{"t":"end"}``; a stream without an end was cut.
 """
 
 import json
+import zlib
 from typing import IO, Any, Callable, Dict, Iterator, Optional, Tuple
 
 MARK = b"outlive-reply "
 MAX_HEADER_BYTES = 64 * 1024 * 1024
 CHUNK_BYTES = 256 * 1024
+MAX_INFLATED_BYTES = 4 * 1024 * 1024
+"""What a compressed payload may become: a reader's memory is not the sender's to choose."""
 
 
 class Torn(Exception):
@@ -77,8 +80,32 @@ def read_payload(source: IO[bytes], n: int) -> bytes:
     return b"".join(parts)
 
 
-def read_frames(source: IO[bytes], on_bytes: Optional[Callable[[int], None]] = None) -> Iterator[Tuple[Dict[str, Any], bytes]]:
-    """Yield ``(header, payload)`` up to the end frame. Raises Torn when it never comes."""
+def deflated(payload: bytes) -> bytes:
+    """Return a payload as it travels in a frame whose header has ``z``, the length before."""
+    return zlib.compress(payload, 1)
+
+
+def inflated(payload: bytes, n: int) -> bytes:
+    """Return the ``n`` bytes that a compressed payload stands for. Raises Torn when it does not."""
+    if not 0 <= n <= MAX_INFLATED_BYTES:
+        raise Torn("a frame that claims to unpack to %d bytes" % n)
+    unpack = zlib.decompressobj()
+    try:
+        data = unpack.decompress(payload, n + 1)
+    except zlib.error as error:
+        raise Torn("a frame that does not unpack: %s" % error)
+    if len(data) != n or not unpack.eof:
+        raise Torn("a frame that unpacks to another length than it says")
+    return data
+
+
+def read_frames(
+    source: IO[bytes], on_bytes: Optional[Callable[[int], None]] = None
+) -> Iterator[Tuple[Dict[str, Any], bytes]]:
+    """Yield ``(header, payload)`` up to the end frame. Raises Torn when it never comes.
+
+    A payload that travelled compressed is yielded as it was before.
+    """
     while True:
         header = read_header(source)
         if header.get("t") == "end":
@@ -86,4 +113,6 @@ def read_frames(source: IO[bytes], on_bytes: Optional[Callable[[int], None]] = N
         payload = read_payload(source, int(header.get("n", 0)))
         if on_bytes is not None:
             on_bytes(len(payload))
+        if "z" in header:
+            payload = inflated(payload, int(header["z"]))
         yield header, payload

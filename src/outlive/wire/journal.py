@@ -29,24 +29,41 @@ class JournalWriter:
         self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
         self._torn = not _ends_in_newline(self._fd)
 
-    def append(self, kind: str, sync: bool = True, **fields: Any) -> Dict[str, Any]:
-        """Write one record and return it."""
+    def make(self, kind: str, **fields: Any) -> Dict[str, Any]:
+        """Return the next record with its sequence number and times, not yet written."""
         record: Dict[str, Any] = {"n": self.next_n, "k": kind, "b": round(boot_s(), 3), "w": round(wall_s(), 3)}
         record.update(fields)
-        line = json.dumps(record, separators=(",", ":"), ensure_ascii=False, default=str) + "\n"
-        raw = (b"\n" if self._torn else b"") + line.encode("utf-8", "surrogateescape")
+        self.next_n += 1
+        return record
+
+    def write(self, record: Dict[str, Any], sync: bool = True) -> None:
+        """Write a record that ``make`` gave. After an OSError it may be written again: readers take the first of a number."""
+        raw = (b"\n" if self._torn else b"") + _line(record)
         self._torn = True
         view = memoryview(raw)
         while view:
-            view = view[os.write(self._fd, view):]
+            view = view[os.write(self._fd, view) :]
         self._torn = False
         if sync:
             os.fsync(self._fd)
-        self.next_n += 1
+
+    def append(self, kind: str, sync: bool = True, **fields: Any) -> Dict[str, Any]:
+        """Make one record, write it and return it."""
+        record = self.make(kind, **fields)
+        self.write(record, sync)
         return record
 
     def close(self) -> None:
         os.close(self._fd)
+
+
+def _line(record: Dict[str, Any]) -> bytes:
+    words = {"separators": (",", ":"), "default": str}
+    try:
+        return (json.dumps(record, ensure_ascii=False, **words) + "\n").encode("utf-8", "surrogateescape")  # type: ignore[arg-type]
+    except UnicodeEncodeError:
+        # half of a surrogate pair, which the work's own output may hold; as an escape it goes round unchanged
+        return (json.dumps(record, ensure_ascii=True, **words) + "\n").encode("ascii")  # type: ignore[arg-type]
 
 
 def _ends_in_newline(fd: int) -> bool:

@@ -65,6 +65,8 @@ class RunFiles:
         self.supervisor = os.path.join(directory, "supervisor")
         self.supervisor_lock = os.path.join(directory, "supervisor.lock")
         self.supervisor_err = os.path.join(directory, "supervisor.err")
+        self.payload = os.path.join(directory, "payload")
+        """A named pipe: secrets that arrive while a supervisor lives go through it, never into a file."""
         self.baseline = os.path.join(directory, "baseline.json")
         self.roster = os.path.join(directory, "roster.json")
         self.reserve = os.path.join(directory, "reserve")

@@ -12,6 +12,8 @@ class Attempt:
 
     def __init__(self, number: int, stage: str, uuid: str, started_b: float, machine: str) -> None:
         self.number = number
+        self.n = -1
+        """Sequence number of its record: what was asked later has a greater one, on any clock."""
         self.stage = stage
         self.uuid = uuid
         self.started_b = started_b
@@ -46,6 +48,8 @@ class RunView:
         self.attempts: List[Attempt] = []
         self.stages_done: List[str] = []
         self.stage_failed = ""
+        """The first stage that failed; ``always`` stages that failed after it are in ``stages_failed`` too."""
+        self.stages_failed: List[str] = []
         self.final_outcome: Optional[Dict[str, Any]] = None
         self.stop_asked: Optional[Dict[str, Any]] = None
         self.checkpoints: Dict[str, Dict[str, Any]] = {}
@@ -68,6 +72,12 @@ class RunView:
         self.notices: List[Dict[str, Any]] = []
         self.log_gaps: List[Dict[str, Any]] = []
         self.delivery = "none"
+        self.troubles: Dict[str, str] = {}
+        """Part of the supervisor that met something unexpected -> what."""
+        self.resumed_n = -1
+        """Sequence number of the last time that a person asked an ended run to go on."""
+        self._highest: Dict[str, int] = {}
+        self._digests: Dict[str, bool] = {}
 
     @property
     def attempt(self) -> Optional[Attempt]:
@@ -84,8 +94,12 @@ class RunView:
         return self
 
     def add(self, r: Dict[str, Any]) -> None:
-        """Fold one record; kinds of a newer minor version are ignored."""
-        self.last_n = int(r.get("n", self.last_n))
+        """Fold one record. Kinds of a newer minor version are ignored, and so is a number that was folded before."""
+        n = r.get("n")
+        if n is not None:
+            if int(n) <= self.last_n:
+                return  # written twice because the first write was not confirmed
+            self.last_n = int(n)
         fold = getattr(self, "_on_" + str(r["k"]), None)
         if fold is not None:
             fold(r)
@@ -101,10 +115,12 @@ class RunView:
 
     def _on_attempt(self, r: Dict[str, Any]) -> None:
         attempt = Attempt(r["attempt"], r["stage"], r["uuid"], r["b"], r["machine"])
+        attempt.n = int(r.get("n", -1))
         attempt.started_w = r["w"]
         attempt.oom_kill_start = r.get("oom_kill")
         attempt.log_from = int(r.get("log_from", 0))
         self.attempts.append(attempt)
+        self.first_line = ""
         self.machine = r["machine"]
 
     def _on_first_line(self, r: Dict[str, Any]) -> None:
@@ -128,7 +144,7 @@ class RunView:
         if cls in ("succeeded", "hung_exit"):
             self.retries = 0
         elif attempt.checkpoints:
-            self.retries = 1
+            self.retries = 0
         else:
             self.retries += 1
 
@@ -137,13 +153,21 @@ class RunView:
         self.retries = 0
 
     def _on_stage_failed(self, r: Dict[str, Any]) -> None:
-        self.stage_failed = r["stage"]
-        self.final_outcome = r.get("outcome")
+        self.stages_failed.append(r["stage"])
+        if not self.stage_failed:
+            # what a later `always` stage does wrong must not hide why the run failed
+            self.stage_failed = r["stage"]
+            self.final_outcome = r.get("outcome")
 
     def _on_resumed(self, r: Dict[str, Any]) -> None:
         """A person asked an ended run to go on with the same spec."""
         self.ended_w, self.final_outcome, self.stage_failed, self.stop_asked = None, None, "", None
+        if self.state == "suspect" and self.stages_done:
+            self.stages_done.pop()  # its artifacts were refuted: it has to run again
+        self.stages_failed = []
+        self.resumed_n = int(r.get("n", -1))
         self.retries = 0
+        self.notices = []
         self.roster = None
 
     def _on_stop_asked(self, r: Dict[str, Any]) -> None:
@@ -151,10 +175,28 @@ class RunView:
 
     def _on_checkpoint(self, r: Dict[str, Any]) -> None:
         self.bad_checkpoints.pop(r["path"], None)
-        known = self.checkpoints.get(r["path"])
         self.checkpoints[r["path"]] = r
-        if self.attempt is not None and (known is None or known.get("sha256") != r.get("sha256")):
-            self.attempt.checkpoints += 1
+        if r["path"] in self.tombstones:
+            self.tombstones.remove(r["path"])
+        attempt = self.attempt
+        if attempt is not None and self._is_new(attempt.stage, r):
+            attempt.checkpoints += 1
+            if attempt.ended:
+                self.retries = 0
+
+    def _is_new(self, stage: str, r: Dict[str, Any]) -> bool:
+        """Whether a checkpoint is progress: other bytes than any before, and a higher step where steps are known.
+
+        Work that dies after saving again what it had just loaded does not advance, whatever bytes that save has.
+        """
+        digest, step = str(r.get("sha256")), r.get("step")
+        fresh = digest not in self._digests
+        self._digests[digest] = True
+        if step is None:
+            return fresh
+        higher = int(step) > self._highest.get(stage, -1)
+        self._highest[stage] = max(int(step), self._highest.get(stage, -1))
+        return fresh and higher
 
     def _on_checkpoint_bad(self, r: Dict[str, Any]) -> None:
         self.checkpoints.pop(r["path"], None)
@@ -169,13 +211,15 @@ class RunView:
     def _on_copy(self, r: Dict[str, Any]) -> None:
         self.copies.append(r["copy"])
         self.copy_failed.pop(r["copy"]["path"], None)
+        self.copy_failed.pop(r.get("of", ""), None)
 
     def _on_copy_failed(self, r: Dict[str, Any]) -> None:
         self.copy_failed[r["path"]] = r["why"]
 
     def _on_pruned(self, r: Dict[str, Any]) -> None:
-        self.tombstones.extend(r["paths"])
         for path in r["paths"]:
+            if path not in self.tombstones:
+                self.tombstones.append(path)
             self.checkpoints.pop(path, None)
 
     def _on_alarm(self, r: Dict[str, Any]) -> None:
@@ -183,6 +227,9 @@ class RunView:
             self.alarms.pop(r["alarm"], None)
         else:
             self.alarms[r["alarm"]] = r
+
+    def _on_trouble(self, r: Dict[str, Any]) -> None:
+        self.troubles[r["part"]] = r.get("why", "")
 
     def _on_answered(self, r: Dict[str, Any]) -> None:
         self.answers[r["id"]] = r
@@ -207,6 +254,18 @@ class RunView:
         self.ended_w = r["w"]
         self.state, self.state_why, self.state_w = r["state"], r.get("why", ""), r["w"]
         self.final_outcome = r.get("outcome", self.final_outcome)
+
+    def stopping(self) -> Optional[Dict[str, Any]]:
+        """Our stop of the newest attempt, if we asked for one after it was started."""
+        asked, attempt = self.stop_asked, self.attempt
+        if asked is None or attempt is None or int(asked.get("n", 0)) < attempt.n:
+            return None
+        return asked
+
+    def run_stop(self) -> Optional[Dict[str, Any]]:
+        """Our stop of the whole run. Ending a hung process whose work is complete is not one."""
+        asked = self.stop_asked
+        return None if asked is None or asked.get("reason") == "hung" else asked
 
     def newest_checkpoint(self) -> Optional[Dict[str, Any]]:
         """The newest committed and proved checkpoint, by step where all have one, else by time."""

@@ -6,11 +6,14 @@ agree, and a retry can be compared to the first start.
 
 import hashlib
 import json
+import re
 from typing import Any, Dict, List, Optional
 
 from outlive.wire.names import JOB_NAME
 
 SCHEMA = "outlive/spec/1"
+SETUP_DIGEST = re.compile(r"^[A-Za-z0-9_-]{1,128}$")
+"""It becomes a file name on the box."""
 
 DEFAULTS: Dict[str, Any] = {
     "schema": SCHEMA,
@@ -36,6 +39,7 @@ DEFAULTS: Dict[str, Any] = {
         "log_cap_bytes": 1 << 30,
         "retry_wait_s": 5.0,
         "reserve_bytes": 1 << 20,
+        "final_copy_s": 900.0,
     },
     "pty": False,
     "lineage": None,
@@ -43,6 +47,7 @@ DEFAULTS: Dict[str, Any] = {
 """Every key of a spec with its default.
 
 ``stages``: list of ``{"name", "run": list of words or one string, "produces": globs, "always": bool}``.
+``limits.final_copy_s``: how long the end waits for a safe place that refuses, before it ends and says so.
 ``lineage``: ``{"run", "box", "attempt": last attempt of the old run, "step"}`` for a run made by ``--from``.
 """
 
@@ -80,9 +85,25 @@ def check(spec: Dict[str, Any]) -> None:
             raise ValueError("stage %r: `run` must be a command" % stage.get("name"))
         if any("\0" in w for w in ([run] if isinstance(run, str) else run)):
             raise ValueError("stage %r: a command cannot contain a zero byte" % stage.get("name"))
+        if not isinstance(stage.get("name"), str) or not stage["name"]:
+            raise ValueError("every stage needs a name")
         names.append(stage["name"])
     if len(set(names)) != len(names):
         raise ValueError("two stages have one name: %s" % ", ".join(names))
+    if spec.get("setup"):
+        if not spec["setup"].get("run") or not SETUP_DIGEST.match(str(spec["setup"].get("digest", ""))):
+            raise ValueError("`setup` needs a command and a digest of its inputs")
+        if "setup" in names:
+            raise ValueError("a stage cannot be called `setup` when there is a [setup]")
+    if spec.get("pty"):
+        raise ValueError(
+            "`pty = true` cannot be done yet: the work writes straight into its log, without a terminal; leave it out"
+        )
+    if spec["secrets"].get("keep") not in ("memory", "box"):
+        raise ValueError('secrets.keep is "memory" or "box", not %r' % spec["secrets"].get("keep"))
+    for name, value in spec["env"].items():
+        if not name or "=" in name or "\0" in name or "\0" in str(value):
+            raise ValueError("env: %r cannot be a variable of the environment" % name)
 
 
 def canonical(spec: Dict[str, Any]) -> bytes:

@@ -233,6 +233,18 @@ def level_at_least(level: str, floor: str) -> bool:
 
 
 __all__: List[str] = [
-    "LEVELS", "READ_BACK", "REFUTING", "Copy", "Entry", "Evidence", "Manifest", "Offer",
-    "Outcome", "ProcessId", "Proof", "Reading", "Value", "level_at_least",
+    "LEVELS",
+    "READ_BACK",
+    "REFUTING",
+    "Copy",
+    "Entry",
+    "Evidence",
+    "Manifest",
+    "Offer",
+    "Outcome",
+    "ProcessId",
+    "Proof",
+    "Reading",
+    "Value",
+    "level_at_least",
 ]
