@@ -37,11 +37,20 @@ def start_keeper(context: Context, mode: str, number: int) -> int:
     payload = json.dumps(context.payload, ensure_ascii=True)
     try:
         keeper.stdin.write(payload.encode("ascii") + b"\n")
-        keeper.stdin.close()
+        keeper.stdin.flush()
     except BrokenPipeError:
         pass  # it died at once; the life loop sees that no keeper is there
-    keeper.returncode = 0  # reaped by our SIGCHLD loop, not by Popen
-    write_aside(files.keeper, ("%d %s\n" % (keeper.pid, start_ticks(keeper.pid) or 0)).encode("ascii"))
+    try:
+        keeper.stdin.close()
+    except BrokenPipeError:
+        pass
+    keeper.returncode = 0  # collected by the supervisor's loop, not by Popen
+    ticks = start_ticks(keeper.pid) or 0
+    context.keepers[number] = (keeper.pid, ticks)
+    try:
+        write_aside(files.keeper, ("%d %d\n" % (keeper.pid, ticks)).encode("ascii"))
+    except OSError as error:
+        context.trouble("keeper", "its identity could not be written: %s" % error.strerror)
     return keeper.pid
 
 
@@ -52,8 +61,8 @@ def _pyz() -> str:
 def start_attempt(context: Context, stage: str, stages: List[Dict[str, Any]]) -> int:
     """Record and start the next attempt. Returns its number.
 
-    The record is in the journal before anything is started: after a crash between the two, the
-    attempt is seen as never started and counts as ended.
+    The record is on disk before anything is started: after a crash between the two, the attempt is seen
+    as never started and counts as ended. Raises OSError when there is no room for it; nothing was started then.
     """
     run = context.run
     last = context.view.attempt
@@ -68,7 +77,7 @@ def start_attempt(context: Context, stage: str, stages: List[Dict[str, Any]]) ->
         handle.write(b" " * 256)
         handle.flush()
         os.fsync(handle.fileno())
-    context.record(
+    context.commit(
         "attempt", attempt=number, stage=stage, uuid=record["uuid"], machine=context.machine, oom_kill=cgroup().oom_kill,
         log_from=_size(run.log),
     )
@@ -108,12 +117,15 @@ def work_alive(context: Context, number: int) -> Optional[bool]:
 
 def keeper_alive(context: Context, number: int) -> bool:
     """Return whether the keeper recorded for the attempt lives."""
+    known = context.keepers.get(number)
+    if known is not None and is_alive(*known):
+        return True
     try:
         with open(context.run.attempt(number).keeper) as handle:
-            pid, ticks = handle.read().split()
+            pid, ticks = (int(word) for word in handle.read().split())
     except (FileNotFoundError, ValueError):
         return False
-    return is_alive(int(pid), int(ticks))
+    return is_alive(pid, ticks)
 
 
 def attempt_members(context: Context, number: int, attempt_uuid: str) -> List[int]:

@@ -24,27 +24,28 @@ def _answer(out: IO[bytes], data: Dict[str, Any]) -> None:
     write_frame(out, {"t": "answer"}, json.dumps(data, ensure_ascii=True).encode("ascii"))
 
 
+def _make_box_id(box: BoxFiles) -> None:
+    """Give this box its id; of several first contacts at once exactly one wins, and none leaves half an id."""
+    aside = "%s.%s" % (box.box_id, uuid.uuid4().hex)
+    write_aside(aside, uuid.uuid4().hex.encode("ascii") + b"\n")
+    try:
+        os.link(aside, box.box_id)
+    except FileExistsError:
+        pass
+    except OSError:
+        if not os.path.exists(box.box_id):
+            os.rename(aside, box.box_id)  # no hard links here; not exclusive, but a box meets its first client once
+            return
+    os.unlink(aside)
+
+
 def hello(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
     """Make the box directory and its id on first contact; say who and what answers."""
     from outlive.onbox import start
 
     os.makedirs(box.dir, mode=0o700, exist_ok=True)
     if not os.path.exists(box.box_id):
-        try:
-            fd = os.open(box.box_id + ".new", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            os.unlink(box.box_id + ".new")  # another first contact died half-way
-            fd = os.open(box.box_id + ".new", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        os.write(fd, uuid.uuid4().hex.encode("ascii") + b"\n")
-        os.fsync(fd)
-        os.close(fd)
-        try:
-            os.link(box.box_id + ".new", box.box_id)
-        except OSError:
-            if not os.path.exists(box.box_id):  # no hard links here; the rename is not exclusive, but the id is only made once per root
-                os.rename(box.box_id + ".new", box.box_id)
-        if os.path.exists(box.box_id + ".new"):
-            os.unlink(box.box_id + ".new")
+        _make_box_id(box)
     with open(box.box_id) as text:
         box_id = text.read().strip()
     known = start.job_runs(box)
@@ -227,7 +228,7 @@ def purge(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[byt
     from outlive.onbox import start
 
     wanted = request.get("runs")
-    live = [s["run"] for s in start.job_runs(box) if (wanted is None or s["run"] in wanted) and (s["work_alive"] or not s["ended"])]
+    live = [s["run"] for s in start.job_runs(box) if (wanted is None or s["run"] in wanted) and (s["work_alive"] or (s["job"] and not s["ended"]))]
     if live:
         raise Refused("run_alive", "not deleted: %s not ended" % ", ".join(live), runs=live)
     with open(box.box_id) as text:
@@ -296,5 +297,10 @@ def serve(source: IO[bytes], out: IO[bytes]) -> int:
             "t": "refused", "code": "os", "text": "%s: %s" % (error.filename or request["call"], error.strerror),
             "facts": {"errno": error.errno},
         })
+    except Exception as error:  # the outer edge: a client that only saw a cut reply would blame the connection
+        import traceback
+
+        traceback.print_exc()
+        write_frame(out, {"t": "refused", "code": "bug", "text": "%s: %s" % (type(error).__name__, error), "facts": {}})
     write_end(out)
     return 0

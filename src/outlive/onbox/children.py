@@ -35,9 +35,12 @@ class Child:
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(request).encode("utf-8"))
-            self._process.stdin.close()
         except BrokenPipeError:
             pass  # it died at once; poll() says so
+        try:
+            self._process.stdin.close()
+        except BrokenPipeError:
+            pass
 
     @property
     def pid(self) -> int:
@@ -69,7 +72,10 @@ class Child:
             os.killpg(self._process.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
             pass
-        self._process.wait()
+        try:
+            self._process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            pass  # in the kernel's hands, as on a sick GPU; it is collected when it comes back
 
 
 class Crew:

@@ -4,13 +4,17 @@ import errno
 import json
 import os
 import sys
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
+from outlive.probes.disk import disk
 from outlive.probes.process import machine_identity
 from outlive.wire.clock import boot_s
 from outlive.wire.journal import JournalWriter, read_all
 from outlive.wire.names import BoxFiles, RunFiles
 from outlive.wire.runview import RunView
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
+"""Refusals of a file system that may pass: what could not be written is tried again."""
 
 
 class Context:
@@ -28,6 +32,9 @@ class Context:
         self.view = RunView().add_all(read_all(self.run.journal))
         self.journal = JournalWriter(self.run.journal)
         self.unwritten: List[Dict[str, Any]] = []
+        """Records that a full disk refused, in order; folded already, written as soon as there is room."""
+        self.keepers: Dict[int, Tuple[int, int]] = {}
+        """Attempt -> (pid, start ticks) of the keeper we started: the file that says so may not have found room."""
         self.started_b = boot_s()
 
     @property
@@ -35,38 +42,46 @@ class Context:
         limits: Dict[str, Any] = self.spec["limits"]
         return limits
 
-    def record(self, kind: str, **fields: Any) -> Dict[str, Any]:
+    def record(self, kind: str, sync: bool = True, **fields: Any) -> Dict[str, Any]:
         """Append one record and fold it. On a full disk the reserve is given up for it.
 
-        A record that cannot be written even then is kept in memory and tried again with the next
-        one, so that the order in the file is the order of events.
+        A record that cannot be written even then is kept in memory and tried again with every tick, so that the
+        order in the file is the order of events.
         """
-        while self.unwritten:
-            waiting = self.unwritten[0]
-            if not self._append(waiting["k"], waiting["fields"]):
-                break
-            self.unwritten.pop(0)
-        if self.unwritten or not self._append(kind, fields):
-            self.unwritten.append({"k": kind, "fields": fields})
-            record = dict(fields, k=kind, b=boot_s(), w=0.0, n=self.view.last_n)
-            self.view.add(record)
-            return record
-        return self._last
+        record = self.journal.make(kind, **fields)
+        self.unwritten.append(record)
+        self.flush(sync)
+        self.view.add(record)
+        return record
 
-    def _append(self, kind: str, fields: Dict[str, Any]) -> bool:
-        for _ in range(2):
+    def commit(self, kind: str, **fields: Any) -> Dict[str, Any]:
+        """Append one record that must be on disk before what it announces is done. Raises OSError when it is not."""
+        record = self.journal.make(kind, **fields)
+        self.unwritten.append(record)
+        if not self.flush():
+            self.unwritten.remove(record)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.run.journal)
+        self.view.add(record)
+        return record
+
+    def flush(self, sync: bool = True) -> bool:
+        """Write what waits to be written. Returns whether nothing waits any more."""
+        while self.unwritten:
             try:
-                self._last = self.journal.append(kind, **fields)
+                self.journal.write(self.unwritten[0], sync)
             except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS):
+                if error.errno not in NO_ROOM:
                     raise
                 if not self.release_reserve():
                     return False
                 continue
-            if not fields.get("_folded"):
-                self.view.add(self._last)
-            return True
-        return False
+            self.unwritten.pop(0)
+        return True
+
+    def trouble(self, part: str, why: str) -> None:
+        """Journal that a part of the supervisor met something unexpected, once for each part and reason."""
+        if self.view.troubles.get(part) != why:
+            self.record("trouble", part=part, why=why)
 
     def release_reserve(self) -> bool:
         """Give up the preallocated bytes once. Returns whether there was something to give."""
@@ -79,11 +94,13 @@ class Context:
         return True
 
     def keep_reserve(self) -> None:
-        """Hold a few bytes of disk for our own journal, when there is room for them."""
+        """Hold a few bytes of disk for our own journal, when there is room for them and more."""
         size = int(self.limits["reserve_bytes"])
-        if os.path.exists(self.run.reserve) or size <= 0:
+        if size <= 0 or os.path.exists(self.run.reserve):
             return
         try:
+            if (disk(self.run.dir).free_bytes or 0) < 4 * size:
+                return  # taking the last bytes would be the fault that the reserve is there for
             with open(self.run.reserve, "wb") as handle:
                 handle.write(b"\0" * size)
         except OSError:
@@ -105,6 +122,6 @@ def read_json(path: str) -> Optional[Dict[str, Any]]:
     try:
         with open(path, "rb") as handle:
             data = json.loads(handle.read().decode("utf-8", "replace"))
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
     return data if isinstance(data, dict) else None

@@ -9,7 +9,7 @@ import mmap
 import os
 import shutil
 import subprocess
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Set
 
 from outlive.onbox.children import Crew
 from outlive.onbox.context import Context
@@ -28,6 +28,8 @@ class Durable:
         self.crew = Crew(1)
         self.to = str(context.spec["durable"]["to"])
         self.next_try_b: Dict[str, float] = {}
+        self._copied: Set[str] = set()
+        self._folded = 0
 
     @property
     def wanted(self) -> bool:
@@ -41,11 +43,14 @@ class Durable:
             self.copy(checkpoint["path"], checkpoint["files"])
 
     def copied(self, sha256: str) -> bool:
-        return any(c["sha256"] == sha256 for c in self.context.view.copies)
+        copies = self.context.view.copies
+        self._copied.update(c["sha256"] for c in copies[self._folded :])
+        self._folded = len(copies)
+        return sha256 in self._copied
 
     def copy(self, key: str, entries: List[Dict[str, Any]]) -> bool:
         """Queue what is not copied yet. Returns True when all of it already is."""
-        lacking = [e for e in entries if not e.get("link") and not self.copied(e["sha256"])]
+        lacking = [e for e in entries if not e.get("link") and e["sha256"] and not self.copied(e["sha256"])]
         if not lacking:
             return True
         if boot_s() < self.next_try_b.get(key, 0.0):
@@ -55,10 +60,11 @@ class Durable:
             if "error" in answer:
                 self._failed(key, answer["error"])
                 return
+            whole = all(result["ok"] for result in answer["results"])
             for result in answer["results"]:
                 if result["ok"]:
                     copy = Copy(result["sha256"], answer["place"], result["path"], result["read_back"], wall_s())
-                    self.context.record("copy", copy=copy.to_wire())
+                    self.context.record("copy", copy=copy.to_wire(), of=key if whole else "")
                 else:
                     self._failed(key, "%s: %s" % (result["path"], result["why"]))
 

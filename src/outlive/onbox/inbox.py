@@ -19,7 +19,7 @@ def pending(context: Context) -> List[Dict[str, Any]]:
     for name in names:
         path = os.path.join(context.run.inbox, name)
         request = read_json(path)
-        if request is None or request.get("kind") not in KINDS:
+        if request is None or request.get("kind") not in KINDS or not isinstance(request.get("id"), str):
             _drop(path)  # never renamed in by us: half a file, or a newer client's word
             continue
         if request["id"] in context.view.answers:
@@ -33,7 +33,11 @@ def pending(context: Context) -> List[Dict[str, Any]]:
 def handle(context: Context, handlers: Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]]) -> None:
     """Answer every pending request. The answer is in the journal before the file is removed."""
     for request in pending(context):
-        answer = handlers[request["kind"]](request)
+        try:
+            answer = handlers[request["kind"]](request)
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            # a request that cannot be carried out is answered, or it would be tried for ever
+            answer = {"ok": False, "text": "%s: %s" % (type(error).__name__, error)}
         context.record("answered", id=request["id"], asked=request["kind"], **answer)
         _drop(request["file"])
 

@@ -11,12 +11,17 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 from outlive.onbox.children import Crew
 from outlive.onbox.context import Context, read_json
 from outlive.wire.clock import boot_s
+from outlive.wire.values import REFUTING
 
 TEMPORARY = re.compile(r"(^\.)|(\.(tmp|temp|part|partial|new|lock|incomplete)([-.~].*)?$)|(~$)|(^tmp)", re.I)
 STEP = re.compile(r"(\d{1,12})(?!.*\d)")
 BEST = re.compile(r"best", re.I)
 TENSORS_UP_TO_BYTES = 1 << 30
 """Above this size values are scanned once at the end instead of at every save."""
+
+
+PROVE_TRIES = 4
+ASIDE = ".outlive-pruned-"
 
 
 class Keep:
@@ -30,6 +35,8 @@ class Keep:
         self.proved: Dict[str, Tuple[int, int, int]] = {}
         self.advanced_b: Optional[float] = None
         self.newest_metric: Dict[str, Any] = {}
+        self.tries: Dict[str, int] = {}
+        self.retry_b: Dict[str, float] = {}
 
     @property
     def directory(self) -> str:
@@ -44,31 +51,50 @@ class Keep:
         self.scan()
         self.prune()
 
-    def scan(self) -> None:
-        """Look at each child of the directory; what stood still since the last look is proved."""
+    def scan(self, still: bool = False) -> bool:
+        """Look at each child of the directory; what stood still since the last look is proved.
+
+        With ``still`` the work is dead and one look is enough. Returns whether everything there is judged.
+        """
         try:
             names = sorted(os.listdir(self.directory))
+        except FileNotFoundError:
+            names = []
         except OSError:
-            return
-        present: Set[str] = set()
+            return True  # unreadable is unknown: nothing is called gone, and nobody can wait for it
+        judged = True
         for name in names:
+            full = os.path.join(self.directory, name)
+            if name.startswith(ASIDE):
+                _discard(full)  # a pruning that was cut short after its tombstone
+                continue
             if TEMPORARY.search(name):
                 continue
-            path = os.path.relpath(os.path.join(self.directory, name), self.context.run.work)
-            signature = _signature(os.path.join(self.directory, name))
+            path = os.path.relpath(full, self.context.run.work)
+            signature = _signature(full)
             if signature is None or signature[0] == 0:
                 continue
-            present.add(path)
-            if self.seen.get(path) != signature:
+            moved = self.seen.get(path) != signature
+            if moved:
                 self.seen[path] = signature
                 self.advanced_b = boot_s()
-            elif self.proved.get(path) != signature and not self._known(path, signature):
+            if self.proved.get(path) == signature or self._known(path, signature):
+                continue
+            judged = False
+            if (still or not moved) and boot_s() >= self.retry_b.get(path, 0.0):
                 self._prove(path, signature)
-        for path in set(self.context.view.checkpoints) - present:
-            # the work's own retention, or somebody's hand
-            self.context.record("checkpoint_gone", path=path)
-            self.seen.pop(path, None)
-            self.proved.pop(path, None)
+        for path in list(self.context.view.checkpoints):
+            if not os.path.lexists(os.path.join(self.context.run.work, path)):
+                # the work's own retention, or somebody's hand
+                self.context.record("checkpoint_gone", path=path)
+                self.seen.pop(path, None)
+                self.proved.pop(path, None)
+        return judged and self.crew.idle
+
+    def settle(self) -> bool:
+        """Judge what the dead work left. Returns True when nothing is left to judge; call it until then."""
+        self.crew.tick()
+        return not self.directory or self.scan(still=True)
 
     def _known(self, path: str, signature: Tuple[int, int, int]) -> bool:
         for table in (self.context.view.checkpoints, self.context.view.bad_checkpoints):
@@ -87,9 +113,15 @@ class Keep:
             if now != signature:
                 return  # it moved under the child's hands; the next quiet look proves it again
             if "error" in answer:
-                self.proved[path] = signature
-                self.context.record("checkpoint_bad", path=path, why=answer["error"], signature=list(signature))
+                # a check that could not be made says nothing about the bytes: try again, ever more rarely
+                tries = self.tries[path] = self.tries.get(path, 0) + 1
+                self.retry_b[path] = boot_s() + min(300.0, float(self.context.limits["scan_s"]) * 2**tries)
+                if tries >= PROVE_TRIES:
+                    self.proved[path] = signature
+                    why = "it could not be checked: " + answer["error"]
+                    self.context.record("checkpoint_bad", path=path, why=why, signature=list(signature))
                 return
+            self.tries.pop(path, None)
             self.proved[path] = signature
             for proof in answer["proofs"]:
                 self.context.record("proof", sync=False, proof=proof)
@@ -97,7 +129,7 @@ class Keep:
                 "%s: %s" % (proof["path"], finding["text"])
                 for proof in answer["proofs"]
                 for finding in proof["findings"]
-                if finding["code"] in ("corrupt", "truncated", "empty", "nonfinite")
+                if finding["code"] in REFUTING
             ]
             if refuted:
                 self.context.record("checkpoint_bad", path=path, why="; ".join(refuted)[:500], signature=list(signature))
@@ -168,11 +200,16 @@ def choose_pruned(
     the rule says: the newest, names with "best" in them, leased paths, and with ``copied`` given (a
     safe place is set) every checkpoint that has a file not copied yet.
     """
-    order = sorted(checkpoints, key=lambda c: (c.get("step") if c.get("step") is not None else -1, c["mtime_ns"]))
+    if all(c.get("step") is not None for c in checkpoints):
+        order = sorted(checkpoints, key=lambda c: (c["step"], c["mtime_ns"]))
+    else:
+        order = sorted(checkpoints, key=lambda c: c["mtime_ns"])  # as RunView.newest_checkpoint does
     keep: Set[str] = {c["path"] for c in order[-max(1, int(rule.get("latest", 1))) :]}
     keep.update(c["path"] for c in order if BEST.search(os.path.basename(c["path"])))
-    scored = [c for c in order if _score(c) is not None]
-    scored.sort(key=lambda c: (_score(c), -c["mtime_ns"]))
+    # a validation loss and a training loss do not compare
+    name = "val_loss" if any(_score(c, "val_loss") is not None for c in order) else "loss"
+    scored = [c for c in order if _score(c, name) is not None]
+    scored.sort(key=lambda c: (_score(c, name), -c["mtime_ns"]))
     keep.update(c["path"] for c in scored[: int(rule.get("best", 0))])
     every_s = rule.get("every_s")
     if every_s:
@@ -187,9 +224,8 @@ def choose_pruned(
     return [c["path"] for c in order if c["path"] not in keep]
 
 
-def _score(checkpoint: Dict[str, Any]) -> Optional[float]:
-    metric = checkpoint.get("metric") or {}
-    value = metric.get("val_loss", metric.get("loss"))
+def _score(checkpoint: Dict[str, Any], name: str) -> Optional[float]:
+    value = (checkpoint.get("metric") or {}).get(name)
     try:
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -226,12 +262,22 @@ def _signature(path: str) -> Optional[Tuple[int, int, int]]:
 
 def _remove(path: str) -> None:
     """Remove a file or directory, first renamed aside so that nobody sees half of it."""
-    aside = os.path.join(os.path.dirname(path), ".outlive-pruned-" + os.path.basename(path))
+    aside = os.path.join(os.path.dirname(path), ASIDE + os.path.basename(path))
     try:
         os.rename(path, aside)
     except FileNotFoundError:
         return
-    if os.path.isdir(aside) and not os.path.islink(aside):
-        shutil.rmtree(aside, ignore_errors=True)
-    else:
-        os.unlink(aside)
+    except OSError:
+        aside = path  # something of that name is in the way: remove it where it is
+    _discard(aside)
+
+
+def _discard(path: str) -> None:
+    """Remove a file or directory; what cannot be removed now is met again at the next scan."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    try:
+        os.unlink(path)
+    except OSError:
+        pass

@@ -12,21 +12,25 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from outlive.diagnose.outcome import NOTHING_DECLARED, classify, fatal_lines
 from outlive.onbox import attempt as attempts
 from outlive.onbox.children import Crew
-from outlive.onbox.context import Context, read_json
+from outlive.onbox.context import NO_ROOM, Context, read_json
 from outlive.onbox.prove import baseline
 from outlive.probes.cgroup import cgroup
 from outlive.probes.disk import disk
 from outlive.wire.clock import boot_s
 from outlive.wire.names import write_aside
 from outlive.wire.states import REMEDIES
-from outlive.wire.values import Evidence
+from outlive.wire.values import REFUTING, Evidence
 
 SETUP = "setup"
 START_LIMIT_S = 60.0
 """How long a launcher may take to record the work's identity before the attempt counts as not started."""
 TAIL_BYTES = 256 * 1024
-FINAL_TRY_S = 900.0
-"""How long the end waits for a safe place that refuses, before it says so and ends without the copy."""
+SETTLE_S = 60.0
+"""How long the judgement of a dead attempt waits for its log to be read and its last checkpoint to be proved."""
+LEFTOVER_GRACE_S = 10.0
+UNKILLABLE_S = 30.0
+"""A process that survives KILL for so long sits in the kernel; waiting for it would hold up the run for ever."""
+ROSTER_TRIES = 5
 
 
 class Life:
@@ -35,6 +39,10 @@ class Life:
     def __init__(self, context: Context, notify: Callable[[str, str, Dict[str, Any]], None]) -> None:
         self.context = context
         self.notify = notify
+        self.lagging: Callable[[], bool] = lambda: False
+        """Set by the supervisor: whether there is log that nobody has read yet."""
+        self.settled: Callable[[], bool] = lambda: True
+        """Set by the supervisor: whether every checkpoint that the dead work left is judged."""
         self.reaped: Dict[int, int] = {}
         """Statuses of works that we reaped as subreaper: pid -> wait status."""
         self.gone_since_b: Optional[float] = None
@@ -50,6 +58,10 @@ class Life:
         self.finishing_since_b: Optional[float] = None
         self.ending: Optional[Tuple[str, str]] = None
         self._keeper_started_b: Optional[float] = None
+        self._over_since_b: Optional[float] = None
+        self._sweep = Sweep()
+        self._roster_tries = 0
+        self._roster_retry_b = 0.0
 
     def note(self, point: Dict[str, Any]) -> None:
         """Take the step of a metric point; an attempt's end is judged with it."""
@@ -73,9 +85,9 @@ class Life:
     def next_stage(self) -> Optional[Dict[str, Any]]:
         """Return the stage to run now, or None when none is left. After a failure only `always` stages remain."""
         view = self.context.view
-        failed = bool(view.stage_failed) or view.stop_asked is not None
+        failed = bool(view.stage_failed) or view.run_stop() is not None
         for stage in self.stages():
-            if stage["name"] in view.stages_done or stage["name"] == view.stage_failed:
+            if stage["name"] in view.stages_done or stage["name"] in view.stages_failed:
                 continue
             if stage["name"] == SETUP and os.path.exists(self._setup_mark()):
                 continue
@@ -98,6 +110,8 @@ class Life:
         current = view.attempt
         if current is not None and not current.ended:
             self._tick_attempt()
+        elif not self._swept():
+            return
         elif self.ending is not None or view.state == "finishing":
             self._tick_finishing()
         else:
@@ -117,12 +131,16 @@ class Life:
         current = self.context.view.attempt
         assert current is not None
         if current.machine != self.context.machine:
-            self._end_attempt(None)
+            self._over(None, None)
             return
-        self._reap_to_record(current.number)
+        status = self._reap_to_record(current.number)
+        if status is not None:
+            self._over(status, None)
+            return
         record = attempts.exit_record(self.context, current.number)
         if record is not None:
-            self._end_attempt(int(record["status"]))
+            uptime_s = record.get("uptime_s")
+            self._over(int(record["status"]), float(uptime_s) if uptime_s else None)
             return
         alive = attempts.work_alive(self.context, current.number)
         if alive:
@@ -140,7 +158,27 @@ class Life:
             self._tick_stop()
             return
         if waited > (10.0 if keeper else 3.0):
-            self._end_attempt(None)
+            self._over(None, None)
+
+    def _over(self, status: Optional[int], uptime_s: Optional[float]) -> None:
+        """The work is dead. Judge it as soon as its last words are read and its last checkpoint is proved."""
+        if self._over_since_b is None:
+            self._over_since_b = boot_s()
+        if boot_s() - self._over_since_b < SETTLE_S and (self.lagging() or not self.settled()):
+            return
+        self._end_attempt(status, uptime_s)
+
+    def _swept(self) -> bool:
+        """Whether nothing of the last attempt is alive any more: daemons hold the log, the files and perhaps the GPU."""
+        current = self.context.view.attempt
+        if current is None or current.machine != self.context.machine or self._sweep.done_for == current.number:
+            return True
+        pids = attempts.attempt_members(self.context, current.number, current.uuid)
+        grace_s = min(float(self.context.limits["grace_s"]), LEFTOVER_GRACE_S)
+        done = self._sweep.tick(current.number, pids, grace_s)
+        if done and pids:
+            self.context.trouble("leftovers", "%d process(es) of attempt %d cannot be ended" % (len(pids), current.number))
+        return done
 
     def _guard_the_guard(self, number: int) -> None:
         """When the keeper is gone and the work is not, start one that guards us."""
@@ -151,22 +189,21 @@ class Life:
             self._keeper_started_b = now
             attempts.start_keeper(self.context, "guard", number)
 
-    def _reap_to_record(self, number: int) -> None:
-        """Turn a status that we reaped ourselves into the attempt's exit record."""
+    def _reap_to_record(self, number: int) -> Optional[int]:
+        """Turn a status that we reaped ourselves into the attempt's exit record; return it if that had no room."""
         identity = attempts.work_identity(self.context, number)
-        if identity is None or identity["pid"] not in self.reaped:
-            return
-        if attempts.exit_record(self.context, number) is None:
-            raw = self.reaped[identity["pid"]]
-            status = 128 + os.WTERMSIG(raw) if os.WIFSIGNALED(raw) else os.WEXITSTATUS(raw)
-            files = self.context.run.attempt(number)
-            try:
-                write_aside(files.exit, json.dumps({"status": status, "by": "supervisor", "uptime_s": boot_s()}).encode())
-            except OSError:
-                pass  # a full disk: the status is still in our hands, below
-            else:
-                return
-            self._end_attempt(status)
+        if identity is None or identity["pid"] not in self.reaped or attempts.work_alive(self.context, number):
+            return None
+        if attempts.exit_record(self.context, number) is not None:
+            return None
+        raw = self.reaped[identity["pid"]]
+        status = 128 + os.WTERMSIG(raw) if os.WIFSIGNALED(raw) else os.WEXITSTATUS(raw)
+        record = {"status": status, "by": "supervisor", "uptime_s": boot_s()}
+        try:
+            write_aside(self.context.run.attempt(number).exit, json.dumps(record).encode("ascii"))
+        except OSError:
+            return status  # a full disk: the status is still in our hands
+        return None
 
     def members(self) -> List[int]:
         """Return the living processes of the current attempt."""
@@ -178,12 +215,17 @@ class Life:
     # -- stopping ---------------------------------------------------------------------------------
 
     def ask_stop(self, reason: str, sentence: str, grace_s: float) -> None:
-        """Journal that we end the work, before any signal is sent. Repeating it changes nothing."""
-        if self.context.view.stop_asked is None:
+        """Journal that we end the work, before any signal is sent. Repeating it changes nothing.
+
+        An `always` stage that was started after a stop is ended by asking once more.
+        """
+        view = self.context.view
+        running = view.attempt is not None and not view.attempt.ended
+        if view.stop_asked is None or (running and view.stopping() is None):
             self.context.record("stop_asked", reason=reason, why=sentence, grace_s=grace_s)
 
     def _tick_stop(self) -> None:
-        asked = self.context.view.stop_asked
+        asked = self.context.view.stopping()
         if asked is None:
             return
         now = boot_s()
@@ -198,27 +240,29 @@ class Life:
 
     def _tick_lease(self, started_b: float) -> None:
         view = self.context.view
-        if view.lease_max_s is None or view.stop_asked is not None:
+        if view.lease_max_s is None or view.stopping() is not None:
             return
         used = view.lease_used_s + (boot_s() - started_b)
         reserve = min(float(self.context.spec["lease"]["reserve_s"]), 0.2 * view.lease_max_s)
+        if view.stop_asked is not None:
+            reserve = 0.0  # an `always` stage after a stop is what the reserve is for
         if used >= view.lease_max_s - reserve:
             self.ask_stop("lease", "the run's lease of %.0f s is used up (%.0f s kept for the last save)" % (view.lease_max_s, reserve),
                           min(reserve, float(self.context.limits["grace_s"])))
 
     # -- the end of an attempt --------------------------------------------------------------------
 
-    def _end_attempt(self, status: Optional[int]) -> None:
+    def _end_attempt(self, status: Optional[int], uptime_s: Optional[float]) -> None:
         context = self.context
         current = context.view.attempt
         assert current is not None
         evidence = self._evidence(status)
         outcome = classify(evidence)
-        leftovers = attempts.attempt_members(context, current.number, current.uuid) if current.machine == context.machine else []
-        if leftovers:
-            # daemons that the work left behind hold the log and perhaps the GPU
-            attempts.signal_members(leftovers, signal.SIGTERM)
-        elapsed = max(0.0, boot_s() - current.started_b) if current.machine == context.machine else 0.0
+        elapsed = 0.0
+        if current.machine == context.machine:
+            elapsed = max(0.0, boot_s() - current.started_b)
+            if uptime_s is not None and 0.0 <= uptime_s - current.started_b < elapsed:
+                elapsed = uptime_s - current.started_b  # it ended while nobody of us was there to see it
         context.record(
             "attempt_ended",
             attempt=current.number,
@@ -227,11 +271,10 @@ class Life:
             evidence=evidence.to_wire(),
             last_step=self.last_step,
             checkpoints=current.checkpoints,
-            leftovers=len(leftovers),
             lease_used_s=context.view.lease_used_s + elapsed,
         )
         self._after(current.stage, outcome.cls, outcome.remedy, outcome.sentence)
-        self.term_sent_b = self.kill_sent_b = self.gone_since_b = None
+        self.term_sent_b = self.kill_sent_b = self.gone_since_b = self._over_since_b = None
         self.last_step = self.total_steps = None
         self.nan_seen, self.disk_refused = False, ""
 
@@ -243,8 +286,11 @@ class Life:
         oom_now = cgroup().oom_kill
         oom_then = current.oom_kill_start
         space = disk(context.run.work)
-        asked = context.view.stop_asked
-        ok, why = self._stage_artifacts(current.stage)
+        asked = context.view.stopping()
+        try:
+            ok, why = self._stage_artifacts(current.stage)
+        except (OSError, ValueError, MemoryError) as error:
+            ok, why = None, "the artifacts could not be looked at: %s" % error
         tail = _tail(context.run.log, current.log_from)
         return Evidence(
             exit_code=status,
@@ -294,11 +340,14 @@ class Life:
         view = context.view
         if cls in ("succeeded", "hung_exit"):
             if stage == SETUP:
-                os.makedirs(context.box.setup, exist_ok=True)
-                write_aside(self._setup_mark(), b"")
+                try:
+                    os.makedirs(context.box.setup, exist_ok=True)
+                    write_aside(self._setup_mark(), b"")
+                except OSError as error:
+                    context.trouble("setup", "its mark could not be written, so the next run does it again: %s" % error.strerror)
             context.record("stage_done", stage=stage)
             return
-        if remedy == "resume" and view.stop_asked is None:
+        if remedy == "resume" and view.run_stop() is None:
             limit = int(context.spec["retry"]["max"])
             if view.retries > limit:
                 self._fail(stage, "%s; %d attempts in a row without a new checkpoint" % (sentence, view.retries))
@@ -309,7 +358,7 @@ class Life:
                 self.next_start_b = boot_s() + min(wait, 300.0)
                 context.state("preempted", sentence)
             return
-        if remedy == "clean" and view.stop_asked is None:
+        if remedy == "clean" and view.run_stop() is None:
             context.state("waiting", sentence + "; it goes on by itself when there is room")
             self.next_start_b = boot_s() + 5.0
             self.notify("disk", context.view.state_why, {"stage": stage})
@@ -317,7 +366,7 @@ class Life:
         self._fail(stage, sentence)
 
     def _same_step_twice(self) -> bool:
-        ended = [a for a in self.context.view.attempts if a.stage == self.context.view.attempts[-1].stage]
+        ended = [a for a in self.context.view.attempts if a.stage == self.context.view.attempts[-1].stage and a.n > self.context.view.resumed_n]
         if len(ended) < 2 or ended[-1].last_step is None:
             return False
         # a machine that went away says nothing about the step it was at
@@ -327,7 +376,7 @@ class Life:
 
     def _fail(self, stage: str, sentence: str) -> None:
         current = self.context.view.attempt
-        outcome = dict(current.outcome or {}) if current is not None else {}
+        outcome = dict(current.outcome or {}) if current is not None and current.stage == stage else {}
         outcome["sentence"] = sentence
         self.context.record("stage_failed", stage=stage, outcome=outcome)
 
@@ -336,31 +385,52 @@ class Life:
     def _tick_between(self) -> None:
         context = self.context
         view = context.view
-        if boot_s() < self.next_start_b and view.stop_asked is None:
+        stopping = view.run_stop() is not None
+        if boot_s() < self.next_start_b and not stopping:
             return
         stage = self.next_stage()
         if stage is None:
             self._begin_finishing()
             return
-        if view.lease_max_s is not None and view.lease_used_s >= view.lease_max_s:
+        if not stopping and view.lease_max_s is not None and view.lease_used_s >= view.lease_max_s:
             self.ask_stop("lease", "the run's lease is used up", 0.0)
             return
-        names = context.spec["secrets"]["names"]
-        lacking = [n for n in names if n not in context.payload.get("secrets", {})]
-        if lacking:
-            context.state("waiting", "secrets are gone from memory: %s; any client's `outlive run` or `watch` brings them again" % ", ".join(lacking))
-            self.next_start_b = boot_s() + 5.0
+        refusal = self._why_not_now()
+        if refusal and stopping:
+            self._fail(stage["name"], "not started after the stop: " + refusal)
             return
-        refusal = self.disk_gate()
         if refusal:
-            context.state("waiting", refusal)
-            self.next_start_b = boot_s() + 5.0
+            # the numbers in the sentence move with every look; one record says it
+            if (view.state, view.state_why.split(":")[0]) != ("waiting", refusal.split(":")[0]):
+                context.state("waiting", refusal)
+            self.next_start_b = boot_s() + min(5.0, float(context.limits["retry_wait_s"]))
             return
-        if not os.path.exists(context.run.baseline):
-            write_aside(context.run.baseline, json.dumps(baseline(context.run.work)).encode("utf-8"))
-        number = attempts.start_attempt(context, stage["name"], self.stages())
+        try:
+            if not os.path.exists(context.run.baseline):
+                write_aside(context.run.baseline, json.dumps(baseline(context.run.work)).encode("utf-8"))
+            self.reaped.clear()
+            number = attempts.start_attempt(context, stage["name"], self.stages())
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            context.state("waiting", "disk: the next start could not be written down: %s" % error.strerror)
+            self.next_start_b = boot_s() + min(5.0, float(context.limits["retry_wait_s"]))
+            return
         self._keeper_started_b = boot_s()
         context.state("starting", "attempt %d of stage %s" % (number, stage["name"]))
+
+    def _why_not_now(self) -> str:
+        """Return what the next start has to wait for, or an empty string."""
+        held = self.context.payload.get("secrets") or {}
+        lacking = [n for n in self.context.spec["secrets"]["names"] if n not in held]
+        if lacking:
+            return "secrets are gone from memory: %s; any client's `outlive run` or `watch` brings them again" % ", ".join(lacking)
+        return self.disk_gate()
+
+    def payload_came(self) -> None:
+        """Secrets arrived: what waited for them need not wait longer."""
+        if self.context.view.state == "waiting":
+            self.next_start_b = 0.0
 
     def disk_gate(self) -> str:
         """Return why the disk does not have room for another stage, or an empty string.
@@ -385,7 +455,7 @@ class Life:
         view = self.context.view
         if view.stage_failed:
             outcome = view.final_outcome or {}
-            asked = view.stop_asked
+            asked = view.run_stop()
             if asked is not None and asked["reason"] in ("asked", "fenced"):
                 self.ending = ("stopped", str(asked["why"]))
             elif outcome.get("cls") == "suspect":
@@ -394,12 +464,16 @@ class Life:
                 self.ending = ("stopped", str(asked["why"]))
             else:
                 self.ending = ("failed", str(outcome.get("sentence", "")))
-        elif view.stop_asked is not None:
-            self.ending = ("stopped", str(view.stop_asked["why"]))
+        elif view.run_stop() is not None and self._cut_short():
+            self.ending = ("stopped", str((view.stop_asked or {})["why"]))
         else:
             self.ending = ("succeeded", "every stage ended with status 0")
         self.finishing_since_b = boot_s()
         self.context.state("finishing", "digests and copies")
+
+    def _cut_short(self) -> bool:
+        """Whether a stage was left out because of our stop; one that came after the last stage's end stopped nothing."""
+        return any(s["name"] not in self.context.view.stages_done for s in self.context.spec["stages"])
 
     def _tick_finishing(self) -> None:
         context = self.context
@@ -415,7 +489,7 @@ class Life:
             state, why = "suspect", problem
         if not self.copied_all():
             waited = boot_s() - (self.finishing_since_b or boot_s())
-            if not context.view.copy_failed or waited < FINAL_TRY_S:
+            if not context.view.copy_failed or waited < float(context.limits["final_copy_s"]):
                 return
             why += "; NOT all of it is in the safe place: " + "; ".join(sorted(set(context.view.copy_failed.values())))[:300]
         outcome = dict(context.view.final_outcome or {"cls": state, "remedy": "none"})
@@ -429,6 +503,8 @@ class Life:
 
     def _queue_roster(self) -> None:
         context = self.context
+        if boot_s() < self._roster_retry_b:
+            return
         known: Dict[str, List[Any]] = {}
         for checkpoint in context.view.checkpoints.values():
             for entry in checkpoint["files"]:
@@ -448,8 +524,11 @@ class Life:
 
         def done(answer: Dict[str, Any]) -> None:
             if "error" in answer:
-                if context.view.state_why != answer["error"]:
-                    context.state("finishing", answer["error"])
+                self._roster_tries += 1
+                self._roster_retry_b = boot_s() + min(60.0, 2.0**self._roster_tries)
+                context.state("finishing", answer["error"])
+                if self._roster_tries >= ROSTER_TRIES:
+                    self.roster_answer = {"entries": [], "missing": [], "failed": answer["error"]}
                 return
             for proof in answer["proofs"]:
                 context.record("proof", sync=False, proof=proof)
@@ -461,6 +540,7 @@ class Life:
                 write_aside(context.run.roster, json.dumps(manifest).encode("utf-8"))
             except OSError as error:
                 context.state("finishing", "the manifest cannot be written: %s" % error.strerror)
+                self._roster_retry_b = boot_s() + 5.0
                 return
             context.record("roster", entries=len(answer["entries"]), bytes=sum(e["bytes"] for e in answer["entries"]),
                            inferred=answer["inferred"], missing=answer["missing"])
@@ -471,6 +551,10 @@ class Life:
     def _roster_problem(self) -> str:
         """Return why a run with status 0 is only suspect, or an empty string."""
         answer = self.roster_answer or {}
+        if answer.get("failed"):
+            return "exit status 0, but what it left could not be listed: " + answer["failed"]
+        if answer.get("unreadable"):
+            return "exit status 0, but unreadable: " + ", ".join(answer["unreadable"])[:400]
         if answer.get("missing"):
             return "exit status 0, but missing: " + ", ".join(answer["missing"])
         if not answer.get("entries"):
@@ -479,14 +563,42 @@ class Life:
             "%s: %s" % (e["path"], f["text"])
             for e in answer["entries"]
             for f in (self.context.view.proofs.get(e["sha256"], {}).get("findings") or ())
-            if f["code"] in ("corrupt", "truncated", "empty", "nonfinite") and not e["path"].endswith(("__init__.py", ".gitkeep"))
+            if f["code"] in REFUTING and not e["path"].endswith(("__init__.py", ".gitkeep"))
         ]
         return "exit status 0, but " + "; ".join(bad)[:400] if bad else ""
 
     def resumed(self) -> None:
         """Forget the end of an ended run that a person asked to go on."""
         self.roster_answer = self.ending = self.finishing_since_b = None
-        self.next_start_b = 0.0
+        self.next_start_b = self._roster_retry_b = 0.0
+        self._roster_tries = 0
+
+
+class Sweep:
+    """Ends what an ended attempt left behind: TERM, then KILL after a grace, then it is given up."""
+
+    def __init__(self) -> None:
+        self.done_for = 0
+        self._of = 0
+        self._since_b = 0.0
+        self._killed_b: Optional[float] = None
+
+    def tick(self, number: int, pids: List[int], grace_s: float) -> bool:
+        """Do what is due now. Returns True when nothing is left, or nothing can be done about it."""
+        now = boot_s()
+        if not pids:
+            self.done_for = number
+            return True
+        if self._of != number:
+            self._of, self._since_b, self._killed_b = number, now, None
+            attempts.signal_members(pids, signal.SIGTERM)
+        elif now - self._since_b >= grace_s:
+            attempts.signal_members(pids, signal.SIGKILL)
+            self._killed_b = self._killed_b or now
+            if now - self._killed_b > UNKILLABLE_S:
+                self.done_for = number
+                return True
+        return False
 
 
 def _tail(log: str, start: int) -> bytes:

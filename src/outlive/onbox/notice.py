@@ -25,11 +25,11 @@ class Notifier:
         self.context = context
         self.crew = Crew(1)
         self._count = 0
-        self._urls: List[str] = [u for u in context.payload.get("notify", []) if u]
 
     def send(self, kind: str, sentence: str, facts: Dict[str, Any]) -> None:
         """Queue one notice to every address of the payload. Nothing happens when there is none."""
-        for position, url in enumerate(self._urls):
+        urls: List[str] = [u for u in self.context.payload.get("notify") or [] if u]
+        for position, url in enumerate(urls):
             self._count += 1
             body = {
                 "schema": "outlive/notice/1",
@@ -57,6 +57,10 @@ class Notifier:
 
     def tick(self) -> None:
         self.crew.tick()
+
+    def said(self, kind: str) -> bool:
+        """Return whether a notice of this kind was sent, or given up, since the run last went on."""
+        return any(r["notice"] == kind for r in self.context.view.notices)
 
 
 def post(request: Dict[str, Any]) -> Dict[str, Any]:

@@ -57,7 +57,7 @@ def roster(request: Dict[str, Any]) -> Dict[str, Any]:
 
     ``request``: ``work``, ``baseline`` (from ``baseline``), ``declared`` globs, ``checkpoints`` directory,
     ``known`` (``{path: [bytes, mtime_ns, sha256, level]}``: not read again), ``strict`` paths whose values
-    are scanned too. Answers ``{"entries", "proofs", "missing", "inferred", "links"}``.
+    are scanned too. Answers ``{"entries", "proofs", "missing", "unreadable", "inferred", "links"}``.
     """
     work = request["work"]
     there = scan(work)
@@ -77,6 +77,7 @@ def roster(request: Dict[str, Any]) -> Dict[str, Any]:
     entries: List[Dict[str, Any]] = []
     proofs: List[Dict[str, Any]] = []
     links: List[str] = []
+    unreadable: List[str] = []
     for path in sorted(chosen):
         found = chosen[path]
         role = "checkpoint" if kept_dir and path.startswith(kept_dir + "/") else "artifact"
@@ -89,10 +90,17 @@ def roster(request: Dict[str, Any]) -> Dict[str, Any]:
         if known and known[0] == found.bytes and known[1] == found.mtime_ns and LEVELS.index(known[3]) >= LEVELS.index(want):
             entries.append(Entry(path, found.bytes, known[2], found.mtime_ns, found.mode, role).to_wire())
             continue
-        entry, proof = _prove_one(os.path.join(work, path), path, want, role)
+        try:
+            entry, proof = _prove_one(os.path.join(work, path), path, want, role)
+        except FileNotFoundError:
+            continue  # gone since the scan: something of the work still tidies up
+        except OSError as error:
+            unreadable.append("%s: %s" % (path, error.strerror))
+            continue
         entries.append(entry)
         proofs.append(dict(proof, path=path))
     return {
+        "unreadable": unreadable,
         "entries": entries,
         "proofs": proofs,
         "missing": missing,

@@ -10,9 +10,10 @@ from typing import Any, Dict, Iterator, List, Optional
 
 from outlive.onbox import code, inbox
 from outlive.onbox.context import program
-from outlive.onbox.status import status
 from outlive.onbox.lock import supervised
+from outlive.onbox.payload import deliver, merge
 from outlive.onbox.refused import Refused
+from outlive.onbox.status import status
 from outlive.wire import spec as specs
 from outlive.wire.clock import boot_s, wall_s
 from outlive.wire.journal import JournalWriter
@@ -44,22 +45,26 @@ def start(box: BoxFiles, request: Dict[str, Any]) -> Dict[str, Any]:
         raise Refused("bad_spec", str(error))
     digest = specs.digest(spec)
     with start_lock(box):
-        same = [s for s in (status(box, box.run(r)) for r in box.run_ids()) if s["job"] == spec["job"] and not s["fenced"]]
+        same = [s for s in job_runs(box) if s["job"] == spec["job"] and not s["fenced"]]
         for found in same:
             if found["token"] == request["token"]:
-                return _go_on(box, found, request, "attached")
-        if same:
-            newest = max(same, key=lambda s: s["created_w"])
-            if newest["spec"] == digest:
-                if newest["state"] == "succeeded":
-                    return {"run": newest["run"], "how": "finished", "status": newest}
-                return _go_on(box, newest, request, "resumed" if newest["ended"] else "attached")
+                same = [found]
+                digest = found["spec"]  # the same intent is the same start, however often it is sent
+                break
+        newest = max(same, key=lambda s: s["created_w"]) if same else None
+        if newest is not None and newest["spec"] != digest:
             if not newest["ended"]:
                 with open(box.run(newest["run"]).spec) as text:
                     old = json.load(text)
                 raise Refused("run_alive", "run %s of the same job is %s with another spec" % (newest["run"], newest["state"]),
                               run=newest["run"], state=newest["state"], differences=specs.differences(old, spec))
-        run = _create(box, spec, digest, request["token"])
+            newest = None
+        run = _create(box, spec, digest, request["token"]) if newest is None else box.run(newest["run"])
+    if newest is not None and request.get("hold") and newest["token"] == request["token"]:
+        return {"run": run.id, "how": "attached", "status": newest}
+    if newest is not None:
+        # outside the lock: waiting for a sign of life must not hold up other starts
+        return _go_on(box, newest, request)
     if request.get("hold"):
         return {"run": run.id, "how": "created", "status": status(box, run)}
     wake(box, run.id, request.get("payload") or {})
@@ -88,32 +93,42 @@ def _create(box: BoxFiles, spec: Dict[str, Any], digest: str, token: str) -> Run
     return run
 
 
-def _go_on(box: BoxFiles, found: Dict[str, Any], request: Dict[str, Any], how: str) -> Dict[str, Any]:
+def _go_on(box: BoxFiles, found: Dict[str, Any], request: Dict[str, Any]) -> Dict[str, Any]:
     run = box.run(found["run"])
-    if found["ended"] and found["state"] != "succeeded":
+    if found["state"] == "succeeded" and found["ended"]:
+        how = "attached" if found["token"] == request["token"] else "finished"
+        return {"run": run.id, "how": how, "status": found}
+    how = "attached"
+    if found["ended"] and found["token"] != request["token"]:
+        how = "resumed"
         inbox.put(run.inbox, {"id": "retry-" + request["token"], "kind": "retry", "by": "run"}, int(boot_s() * 1000))
-    if not (found["ended"] and found["state"] == "succeeded"):
-        wake(box, run.id, request.get("payload") or {})
-        found = _wait(box, run, float(request.get("wait_s", 8.0)))
-    return {"run": run.id, "how": how, "status": found}
+    wake(box, run.id, request.get("payload") or {})
+    return {"run": run.id, "how": how, "status": _wait(box, run, float(request.get("wait_s", 8.0)), how == "resumed")}
 
 
 def wake(box: BoxFiles, run_id: str, payload: Dict[str, Any]) -> bool:
     """Start a supervisor for a run that has none. Returns whether one was started.
 
-    The payload reaches it by standard input; a living supervisor that waits for secrets gets them
-    by being replaced: it is the only case in which we end one of our own.
+    The payload reaches it by standard input; a supervisor that lives gets it through its pipe and adds it
+    to what it holds.
     """
     run = box.run(run_id)
     if not os.path.exists(run.spec):
         raise Refused("no_run", "no run %s on this box" % run_id)
     payload = _with_kept_secrets(run, payload)
-    if supervised(run):
-        if not (payload.get("secrets") and status(box, run)["state"] == "waiting"):
-            return False
-        _replace_waiting(run)
+    until = time.monotonic() + 10.0
+    while supervised(run):
+        with start_lock(box):
+            if not payload or deliver(run, payload):
+                return False
+        # it was just leaving: its lock is free in a moment, or a pipe cannot be made here and it has to be told anew
+        if time.monotonic() > until:
+            raise Refused("payload", "the supervisor of %s lives and does not take what it was brought" % run_id)
+    # a start from inside some work must not make our own processes members of that work's attempt
+    env = {k: v for k, v in os.environ.items() if not k.startswith("OUTLIVE_")}
     process = subprocess.Popen(
-        program() + ["supervise", run.dir], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/"
+        program() + ["supervise", run.dir], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        cwd="/", env=env,
     )
     assert process.stdin is not None
     process.stdin.write(json.dumps(payload, ensure_ascii=True).encode("ascii") + b"\n")
@@ -128,40 +143,25 @@ def _with_kept_secrets(run: RunFiles, payload: Dict[str, Any]) -> Dict[str, Any]
         keep = json.load(text)["secrets"]["keep"]
     if keep != "box":
         return payload
-    if payload.get("secrets") or payload.get("notify"):
-        write_aside(run.secrets, json.dumps(payload).encode("utf-8"), 0o600)
-        return payload
     try:
         with open(run.secrets) as text:
             kept: Dict[str, Any] = json.load(text)
-            return kept
-    except FileNotFoundError:
-        return payload
-
-
-def _replace_waiting(run: RunFiles) -> None:
-    import signal
-
-    from outlive.probes.process import is_alive
-
-    try:
-        with open(run.supervisor) as text:
-            pid, ticks = (int(word) for word in text.read().split())
     except (FileNotFoundError, ValueError):
-        return
-    if is_alive(pid, ticks):
-        os.kill(pid, signal.SIGKILL)
-        until = time.monotonic() + 5.0
-        while is_alive(pid, ticks) and time.monotonic() < until:
-            time.sleep(0.05)
+        kept = {}
+    merged = merge(kept, payload)
+    if merged != kept:
+        write_aside(run.secrets, json.dumps(merged).encode("utf-8"), 0o600)
+    return merged
 
 
-def _wait(box: BoxFiles, run: RunFiles, wait_s: float) -> Dict[str, Any]:
+def _wait(box: BoxFiles, run: RunFiles, wait_s: float, resuming: bool = False) -> Dict[str, Any]:
     """Wait a bounded time for the first sign of the work: a line, an end, or a reason to wait."""
     until = time.monotonic() + wait_s
     while True:
         now = status(box, run)
-        if now["ended"] or now["state"] in ("waiting", "running") or (now["first_line"] and now["work_alive"]):
+        # an ended run that was just asked to go on is still ended until its supervisor has read the request
+        ended = now["ended"] and not (resuming and any(n.endswith(".json") for n in os.listdir(run.inbox)))
+        if ended or now["state"] in ("waiting", "running") or (now["first_line"] and now["work_alive"]):
             return now
         if time.monotonic() >= until:
             return now
@@ -170,5 +170,5 @@ def _wait(box: BoxFiles, run: RunFiles, wait_s: float) -> Dict[str, Any]:
 
 def job_runs(box: BoxFiles, job: Optional[str] = None) -> List[Dict[str, Any]]:
     """Return the status of every run of a job (or of all) on this box."""
-    found = [status(box, box.run(r)) for r in box.run_ids()]
+    found = [status(box, box.run(r)) for r in box.run_ids() if os.path.exists(box.run(r).spec)]
     return [s for s in found if job is None or s["job"] == job]

@@ -9,7 +9,8 @@ import os
 import signal
 import sys
 import time
-from typing import Any, Dict, List, Optional
+import traceback
+from typing import Any, Callable, Dict, List, Optional
 
 from outlive.diagnose.alarms import Alarms
 from outlive.onbox import attempt as attempts
@@ -20,6 +21,7 @@ from outlive.onbox.keep import Keep
 from outlive.onbox.life import Life
 from outlive.onbox.lock import lock_run
 from outlive.onbox.notice import Notifier
+from outlive.onbox.payload import PayloadPipe, deliver, merge
 from outlive.onbox.samples import Sampler
 from outlive.onbox.tail import LogTail
 from outlive.onbox.watching import Watching
@@ -28,6 +30,8 @@ from outlive.wire.clock import boot_s
 from outlive.wire.names import RunFiles, write_aside
 
 TICK_S = 0.5
+RESERVE_EVERY_S = 30.0
+ERR_CAP_BYTES = 1 << 20
 
 
 class Supervisor:
@@ -44,6 +48,11 @@ class Supervisor:
         self.sampler = Sampler(self.context)
         self.watching = Watching(self.context, Alarms, self.notifier.send)
         self.life.copied_all = self._copied_all  # type: ignore[method-assign]
+        self.life.lagging = lambda: self.tail.lagging
+        self.life.settled = self.keep.settle
+        self.pipe = PayloadPipe(self.context.run)
+        self._points: List[Dict[str, Any]] = []
+        self._reserve_b = 0.0
         self._attempt_seen = self.context.view.attempt.number if self.context.view.attempt else 0
         self._members: List[int] = []
 
@@ -151,45 +160,109 @@ class Supervisor:
     # -- the loop ---------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        self.reap()
+        """One round. A part that fails is reported and left for the next round; the others go on."""
+        self._part("reap", self.reap)
+        self._part("payload", self._take_payload)
+        self._part("inbox", self._answer)
+        self._part("log", self._read_log)
+        self._part("life", self.life.tick)
+        self._part("attempt", self._notice_attempt)
+        self._part("cap", self._cap)
+        self._part("checkpoints", self.keep.tick)
+        self._part("copies", self.durable.tick)
+        self._part("watching", self._watch)
+        self._part("notices", self.notifier.tick)
+        self._part("journal", self._tidy)
+
+    def _part(self, name: str, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Exception as error:
+            # The run's supervision is worth more than any part of it: a full disk, a vanished file or a bug of ours in
+            # one place must not end the stops, leases and retries of the others. It is said, once for each kind.
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            why = "%s: %s (%s:%s)" % (type(error).__name__, error, os.path.basename(where.filename), where.lineno)
+            if self.context.view.troubles.get(name) != why:
+                traceback.print_exc()
+                self.context.trouble(name, why)
+
+    def _take_payload(self) -> None:
+        payload = self.pipe.read()
+        if payload is not None:
+            self.context.payload = merge(self.context.payload, payload)
+            self.life.payload_came()
+
+    def _answer(self) -> None:
         inbox.handle(self.context, self.handlers())
-        points = self.tail.tick()
-        for point in points:
+
+    def _read_log(self) -> None:
+        self._points = []
+        self._points = self.tail.tick()
+        for point in self._points:
             self.keep.newest_metric.update(point)
             # before the decisions: an attempt that ended must be judged with its last step
             self.life.note(point)
-        self.life.tick()
+
+    def _notice_attempt(self) -> None:
         current = self.context.view.attempt
         if current is not None and current.number != self._attempt_seen:
             self._attempt_seen = current.number
             self.tail.new_attempt()
             self.watching.new_attempt()
+
+    def _cap(self) -> None:
         self.tail.enforce_cap(int(self.context.limits["log_cap_bytes"]))
-        self.keep.tick()
-        self.durable.tick()
+
+    def _watch(self) -> None:
+        current = self.context.view.attempt
         running = current is not None and not current.ended
         sample = self.sampler.tick(self.life.members() if running else [])
-        self.watching.tick(points, sample, running, self.tail, self.keep, self.sampler, self.life)
-        self.notifier.tick()
+        self.watching.tick(self._points, sample, running, self.tail, self.keep, self.sampler, self.life)
+
+    def _tidy(self) -> None:
+        """Write what a full disk refused, and take the reserve back when there is room again."""
+        if self.context.flush() and boot_s() >= self._reserve_b and not self.context.view.ended:
+            self._reserve_b = boot_s() + RESERVE_EVERY_S
+            self.context.keep_reserve()
 
     def finished(self) -> bool:
         return self.context.view.ended and self.notifier.crew.idle and not self.context.unwritten
 
     def run(self) -> int:
         """Loop until the run has ended and everything about it is said."""
-        os.makedirs(self.context.run.inbox, exist_ok=True)
-        self.context.keep_reserve()
-        if self.context.view.ended and inbox.pending(self.context):
-            inbox.handle(self.context, self.handlers())
-        while not self.finished():
-            self.tick()
-            time.sleep(TICK_S)
-        inbox.handle(self.context, self.handlers())
-        if not self.context.view.ended:
-            return self.run()  # asked to go on in the last moment
+        while True:
+            if self.context.view.ended:
+                self._part("inbox", self._answer)
+                self._part("notices", self._end_notice)
+            while not self.finished():
+                self.tick()
+                time.sleep(min(TICK_S, float(self.context.limits["scan_s"])))
+            self._part("inbox", self._answer)
+            if self.context.view.ended and self._leave():
+                return 0
+
+    def _end_notice(self) -> None:
+        """Say the end again when a supervisor died between the end and its notice."""
+        view = self.context.view
+        if view.ended and not self.notifier.said("ended"):
+            facts = {"state": view.state, "outcome": view.final_outcome}
+            self.notifier.send("ended", "%s: %s" % (view.state, view.state_why), facts)
+
+    def _leave(self) -> bool:
+        """Remove what must not outlive the run and mark it as done. Returns whether that succeeded."""
         self.context.release_reserve()
-        write_aside(self.context.run.done, b"")
-        return 0
+        try:
+            for name in (self.context.run.secrets, self.context.run.payload):
+                if os.path.lexists(name):
+                    os.unlink(name)
+            write_aside(self.context.run.done, b"")
+        except OSError as error:
+            self.context.trouble("done", "the end could not be marked: %s" % error.strerror)
+            time.sleep(5.0)
+            return False
+        for crew in (self.sampler.crew, self.keep.crew, self.durable.crew, self.life.crew):
+            crew.kill()
+        return True
 
 
 def main(run_dir: str) -> int:
@@ -211,15 +284,32 @@ def main(run_dir: str) -> int:
     os.chdir("/")
     lock = lock_run(run)
     if lock is None:
+        deliver(run, payload)  # two starts at one moment: what we were given must reach the one that lives
         os._exit(0)
+    if os.fstat(2).st_size > ERR_CAP_BYTES:
+        os.ftruncate(2, 0)  # a supervisor that cannot start is started again and again
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # a session's end must not end us; children reset it
-    write_aside(run.supervisor, ("%d %s\n" % (os.getpid(), start_ticks(os.getpid()) or 0)).encode("ascii"))
+    try:
+        write_aside(run.supervisor, ("%d %s\n" % (os.getpid(), start_ticks(os.getpid()) or 0)).encode("ascii"))
+    except OSError as error:
+        sys.stderr.write("%s: %s\n" % (run.supervisor, error))  # keepers look at it, but the lock is what counts
     if os.path.exists(run.done):
         os.unlink(run.done)
-    supervisor = Supervisor(run_dir, payload)
-    supervisor.context.record("supervisor", pid=os.getpid(), subreaper=supervisor.subreaper, python=sys.version.split()[0], at_b=boot_s())
-    os._exit(supervisor.run())
+    while True:
+        supervisor = Supervisor(run_dir, payload)
+        supervisor.context.record(
+            "supervisor", pid=os.getpid(), subreaper=supervisor.subreaper, python=sys.version.split()[0], at_b=boot_s()
+        )
+        supervisor.run()
+        os.close(lock)
+        # a request that came between our last look and this moment has seen our lock and started nobody
+        if not inbox.pending(supervisor.context):
+            os._exit(0)
+        again = lock_run(run)
+        if again is None:
+            os._exit(0)
+        lock, payload = again, supervisor.context.payload
 
 
 def _close_others() -> None:

@@ -4,14 +4,18 @@ import ctypes
 import json
 import os
 import sys
+import time
 from typing import Any, Callable, Dict, List, Optional
 
 from outlive.diagnose.parsers import MetricParser, wire_point
 from outlive.onbox.context import Context
 from outlive.wire.clock import boot_s, wall_s
 
-READ_BYTES = 4 << 20
-"""Most that one tick reads, so that a flood of log never delays a decision for long."""
+READ_BYTES = 1 << 20
+READ_S = 0.3
+"""How long one tick reads, so that a flood of log never delays a decision for long."""
+FLOOD_BYTES = 64 << 20
+"""Unread log beyond which it is passed over."""
 
 
 class LogTail:
@@ -20,11 +24,12 @@ class LogTail:
     def __init__(self, context: Context, on_first_line: Callable[[str], None]) -> None:
         self.context = context
         self.offset = _size(context.run.log)
+        self.skip_until_offset = 0
         if context.view.attempt is not None and not context.view.attempt.ended:
-            # a restarted supervisor reads its attempt again from the start, for the parser's state;
-            # points already journaled are not written twice
-            self.offset = 0
-        self.skip_until_offset = _size(context.run.log) if self.offset == 0 and context.view.attempt else 0
+            # a restarted supervisor reads its attempt again from its start, for the parser's state; points that
+            # the last supervisor wrote are not written twice, those of the time without one are
+            self.offset = context.view.attempt.log_from
+            self.skip_until_offset = _read_up_to(context.run.metrics)
         self.parser = MetricParser()
         self.last_growth_b: Optional[float] = None
         self.last_size = self.offset
@@ -40,33 +45,59 @@ class LogTail:
         self._first_seen = False
         self.last_growth_b = None
 
+    @property
+    def lagging(self) -> bool:
+        """Whether there is log that has not been read yet."""
+        return self.offset < _size(self.context.run.log)
+
     def tick(self) -> List[Dict[str, Any]]:
+        """Read what is new, for at most a fraction of a second."""
         size = _size(self.context.run.log)
         if size > self.last_size:
             self.last_growth_b = boot_s()
             self.last_size = size
-        if self.offset >= size:
-            return []
+        self._skip_flood(size)
+        points: List[Dict[str, Any]] = []
+        until = time.monotonic() + READ_S
+        while self.offset < size:
+            points += self._read(size)
+            if time.monotonic() >= until:
+                break
+        return points
+
+    def _read(self, size: int) -> List[Dict[str, Any]]:
+        known = self.offset < self.skip_until_offset
+        end = min(size, self.skip_until_offset) if known else size
         with open(self.context.run.log, "rb") as handle:
             handle.seek(self.offset)
-            data = handle.read(min(READ_BYTES, size - self.offset))
-        known = self.offset < self.skip_until_offset
+            data = handle.read(min(READ_BYTES, end - self.offset))
         self.offset += len(data)
-        if not self._first_seen and not known:
+        if not data:
+            self.offset = size  # it was cut short under our hands
+        if not self._first_seen:
             self._look_for_first_line(data)
         points = [p for p in self.parser.feed(data)]
         for point in points:
             self.last_point.update(point)
-        if known or not points:
-            return points
-        lines = []
-        for point in points:
-            lines.append(json.dumps(dict(wire_point(point), b=round(boot_s(), 3), w=round(wall_s(), 3)), separators=(",", ":")))
+        if points and not known:
+            self._write(points)
+        return points
+
+    def _write(self, points: List[Dict[str, Any]]) -> None:
+        stamp = {"b": round(boot_s(), 3), "w": round(wall_s(), 3), "at": self.offset}
+        lines = [json.dumps(dict(wire_point(point), **stamp), separators=(",", ":")) for point in points]
         try:
-            self._metrics.write(("\n".join(lines) + "\n").encode("utf-8"))
+            self._metrics.write(("\n".join(lines) + "\n").encode("utf-8", "replace"))
         except OSError:
             pass  # a full disk: the points are still in the log, which the client reads as well
-        return points
+
+    def _skip_flood(self, size: int) -> None:
+        """Jump over what is written faster than it can be read: its place is the cap's business, not ours."""
+        cap_bytes = int(self.context.limits["log_cap_bytes"])
+        lag = min(FLOOD_BYTES, cap_bytes // 4) if cap_bytes > 0 else FLOOD_BYTES
+        if size - self.offset > max(lag, 2 * READ_BYTES) and self.offset >= self.skip_until_offset:
+            self.context.trouble("log", "the log grows faster than it can be read; some of its metrics were passed over")
+            self.offset = size - READ_BYTES
 
     def _look_for_first_line(self, data: bytes) -> None:
         self.head = (self.head + data)[:4096]
@@ -93,6 +124,22 @@ class LogTail:
 
     def close(self) -> None:
         self._metrics.close()
+
+
+def _read_up_to(metrics: str) -> int:
+    """Return the log offset up to which the last supervisor's metrics were written."""
+    try:
+        with open(metrics, "rb") as handle:
+            handle.seek(max(0, os.fstat(handle.fileno()).st_size - 8192))
+            lines = handle.read().split(b"\n")
+    except FileNotFoundError:
+        return 0
+    for line in reversed(lines[:-1]):
+        try:
+            return int(json.loads(line.decode("utf-8", "replace")).get("at", 0))
+        except (ValueError, AttributeError, TypeError):
+            continue
+    return 0
 
 
 def punch_hole(path: str, start: int, length: int) -> bool:
