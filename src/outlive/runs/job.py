@@ -156,7 +156,7 @@ class _Reader:
     def __init__(self, path: Path, text: str) -> None:
         self.path, self.lines = path, text.splitlines()
 
-    def bad(self, what: str, table: str, key: str = "", suggestion: str | None = None) -> errors.BadConfig:
+    def bad(self, what: str, table: str, key: str = "", suggestion: str = "") -> errors.BadConfig:
         return errors.BadConfig(
             what,
             file=str(self.path),

@@ -19,6 +19,7 @@ from outlive.runs import spec as run_spec
 from outlive.runs.home import Home
 from outlive.runs.job import Job
 from outlive.runs.place import Place, open_place, secrets_of
+from outlive.runs.push import push
 from outlive.runs.run import Started, record_run, started
 from outlive.transport.agent import data_frames
 from outlive.wire.values import Entry, Proof
@@ -127,8 +128,6 @@ def move(home: Home, job: Job, word: str, place: Place | None, *, wait_s: float 
     checkpoint was ever recorded the new run starts from zero and says so.
     """
     from outlive.sync.fetch import fetch
-    from outlive.sync.push import push_code
-    from outlive.sync.snapshot import collect
 
     record = home.run_of(word)
     found = origin(home, record)
@@ -145,15 +144,8 @@ def move(home: Home, job: Job, word: str, place: Place | None, *, wait_s: float 
         job = replace(job, checkpoints=found.checkpoints)
     secrets = secrets_of(job.secrets)
     notify = list(secrets_of({str(i): word[4:] for i, word in enumerate(job.notify)}).values())
-    collected = collect(job.project, crlf=job.crlf)
-    pushed = push_code(target.agent, collected, job.project, None)
-    spec = run_spec.make(
-        job,
-        target,
-        pushed.digest,
-        run_spec.setup_digest(job, collected.files) if job.setup_run else "",
-        sorted(secrets),
-    )
+    pushed = push(job, target)
+    spec = run_spec.make(job, target, pushed, sorted(secrets))
     spec["lineage"] = {
         "run": found.run,
         "box": found.box,
@@ -188,7 +180,7 @@ def move(home: Home, job: Job, word: str, place: Place | None, *, wait_s: float 
                 _send(target, base, source.files, Path(scratch))
         lost = found.step - source.step if found.step is not None and source.step is not None else None
         warnings.append(
-            f"starts from {source.path} (step {source.step if source.step is not None else 'unknown'}, from {source.where})"
+            f"starts from {source.path} (step {'unknown' if source.step is None else source.step}, from {source.where})"
             + (
                 f"; {lost} step(s) after it are lost"
                 if lost and lost > 0
@@ -207,7 +199,7 @@ def move(home: Home, job: Job, word: str, place: Place | None, *, wait_s: float 
     )
     record_run(home, target, answer["status"], job.project, token)
     home.ledger.append("note", text=f"{run} continues {found.run}", run=run, box=target.name, lineage=spec["lineage"])
-    return started(target, dict(answer, how="moved"), pushed.digest, pushed.sent_bytes, warnings, spec)
+    return started(target, dict(answer, how="moved"), pushed, warnings, spec)
 
 
 def _fence(home: Home, record: Run, box: str, lineage: dict[str, Any]) -> None:

@@ -64,7 +64,7 @@ class Place:
         facts = refused.facts
         if refused.code == "other_box":
             return errors.PlaceError(
-                f"another machine answers at the address of {self.name} (its id is {facts.get('box_id') or 'not ours'})",
+                f"another machine answers at the address of {self.name} (id {facts.get('box_id') or 'unknown'})",
                 place=self.name,
                 safe=f"Nothing was done. What was on {self.name} may still be where it was, under another address.",
                 next=[

@@ -16,8 +16,7 @@ from outlive.runs.home import Home
 from outlive.runs.job import Job, Stage, job_name
 from outlive.runs.job import load as load_job
 from outlive.runs.place import Place, open_place, secrets_of
-
-Progress = Callable[[int, int, str], None]
+from outlive.runs.push import Progress, Pushed, push
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,10 @@ class Started:
 
 
 def job_from(directory: Path, command: tuple[str, ...], name: str = "") -> Job:
-    """Return the job of the project directory, or one made of a command alone. Raises UsageError when there is neither."""
+    """Return the job of the project directory, or one made of a command alone.
+
+    Raises UsageError when there is neither.
+    """
     job = load_job(directory)
     if job is None:
         if not command:
@@ -89,25 +91,13 @@ def run(
     The intent is in the ledger before the box is asked, so a client that dies in between finds the
     same run again. Returns as soon as the first sign of the work is there or ``wait_s`` is over.
     """
-    from outlive.sync.push import push_code
-    from outlive.sync.snapshot import collect
-
     warnings = _safe_place(job, place, allow_no_safe_place)
     secrets = secrets_of(job.secrets)
     notify = list(secrets_of({str(i): word[4:] for i, word in enumerate(job.notify)}).values())
     for value in [*secrets.values(), *notify]:
         home.ledger.secrets.add(value)
-    snapshot, sent, files = None, 0, []
-    if job.push:
-        collected = collect(job.project, crlf=job.crlf)
-        if on_push is not None:
-            on_push(collected)
-        warnings += list(collected.warnings)
-        pushed = push_code(place.agent, collected, job.project, progress)
-        snapshot, sent, files = pushed.digest, pushed.sent_bytes, collected.files
-    spec = run_spec.make(
-        job, place, snapshot, run_spec.setup_digest(job, files) if job.setup_run else "", sorted(secrets)
-    )
+    pushed = push(job, place, progress=progress, on_snapshot=on_push)
+    spec = run_spec.make(job, place, pushed, sorted(secrets))
     token = uuid.uuid4().hex
     home.ledger.append("intent", id=token, label=f"run {job.name}", provider="box", box=place.name)
     answer = place.call(
@@ -117,12 +107,10 @@ def run(
     )
     status = answer["status"]
     record_run(home, place, status, job.project, token)
-    return started(place, answer, snapshot, sent, warnings, spec)
+    return started(place, answer, pushed, warnings, spec)
 
 
-def started(
-    place: Place, answer: dict[str, Any], snapshot: str | None, sent: int, warnings: list[str], spec: dict[str, Any]
-) -> Started:
+def started(place: Place, answer: dict[str, Any], pushed: Pushed, warnings: list[str], spec: dict[str, Any]) -> Started:
     """Return the sentences for a started run, from what the box answered."""
     status = answer["status"]
     return Started(
@@ -133,9 +121,9 @@ def started(
         kept_if_gone=kept_if_gone(place, spec["durable"]["to"], status),
         restarts=restarts(place, spec),
         interpreter=str(place.box.facts.get("python") or ""),
-        snapshot=snapshot,
-        sent_bytes=sent,
-        warnings=warnings + launch_check(status),
+        snapshot=pushed.digest,
+        sent_bytes=pushed.sent_bytes,
+        warnings=[*warnings, *pushed.warnings, *launch_check(status)],
         lineage=spec.get("lineage"),
     )
 

@@ -8,6 +8,7 @@ from typing import Any
 from outlive import errors
 from outlive.runs.job import Job, Stage
 from outlive.runs.place import Place
+from outlive.runs.push import Pushed
 from outlive.wire import spec as specs
 
 SMOKE_ENV = "WANDB_MODE=disabled MLFLOW_TRACKING_URI= TRACKIO_DISABLED=1"
@@ -32,7 +33,7 @@ def substitute(text: str, place: Place, for_shell: bool) -> str:
     if for_shell:
         values.update(run="$OUTLIVE_RUN", work="$OUTLIVE_WORK")
     for name, value in values.items():
-        text = text.replace("{%s}" % name, value)
+        text = text.replace("{" + name + "}", value)
     return text
 
 
@@ -44,7 +45,10 @@ def durable_to(job: Job, place: Place) -> str:
 
 
 def lease_s(job: Job, place: Place) -> tuple[float | None, str]:
-    """Return the run lease in seconds of work and the sentence that explains it. Money becomes time at a recorded price."""
+    """Return the run lease in seconds of work and the sentence that explains it.
+
+    Money becomes time at a recorded price.
+    """
     limits: list[tuple[float, str]] = []
     if job.max_s is not None:
         limits.append((job.max_s, f"{job.max_s / 3600:g} h by budget.max_hours"))
@@ -70,7 +74,7 @@ def lease_s(job: Job, place: Place) -> tuple[float | None, str]:
     return min(limits)
 
 
-def make(job: Job, place: Place, snapshot: str | None, setup_digest: str, secret_names: list[str]) -> dict[str, Any]:
+def make(job: Job, place: Place, pushed: Pushed, secret_names: list[str]) -> dict[str, Any]:
     """Return the complete spec. Raises UsageError when the job cannot be meant on this box."""
     python = str(place.box.facts.get("python") or "")
     stages = [_stage(stage, place) for stage in job.stages]
@@ -91,8 +95,10 @@ def make(job: Job, place: Place, snapshot: str | None, setup_digest: str, secret
     partial: dict[str, Any] = {
         "job": job.name,
         "stages": stages,
-        "setup": {"run": substitute(job.setup_run, place, True), "digest": setup_digest} if job.setup_run else None,
-        "snapshot": snapshot,
+        "setup": {"run": substitute(job.setup_run, place, True), "digest": setup_digest(job, pushed.files)}
+        if job.setup_run
+        else None,
+        "snapshot": pushed.digest,
         "python": python,
         "env": {key: substitute(text, place, False) for key, text in job.env.items()},
         "secrets": {"keep": job.secrets_keep, "names": sorted(secret_names)},

@@ -131,7 +131,7 @@ def up(
     hello = _hello(agent)
     if known is not None and known.box_id and hello["box_id"] != known.box_id:
         raise errors.PlaceError(
-            f"the machine at {address} is not {known.name}: its box id is {hello['box_id'][:8]}, not {known.box_id[:8]}",
+            f"the machine at {address} is not {known.name}: its id is {hello['box_id'][:8]}, not {known.box_id[:8]}",
             place=known.name,
             safe=f"Nothing was changed. {known.name} stays on the list.",
             next=[["outlive", "up", str(address), "--name", f"{known.name}-new"], ["outlive", "forget", known.name]],
@@ -289,7 +289,7 @@ def tier_paths(platform: Platform, root: str, contact: Contact) -> dict[str, str
 
 
 def choose_python(asked: str, platform: Platform, contact: Contact, exec_: Exec) -> str:
-    """Return an interpreter for our program and the work: the one asked for, the platform's, else the first new enough."""
+    """Return an interpreter for our program and the work: the asked one, the platform's, else the first new enough."""
     versions = dict(contact.pythons)
     if asked:
         done = exec_.run([asked, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], timeout_s=30)
@@ -399,7 +399,7 @@ def box_json(platform: Platform, root: str, audit: dict[str, Any], facts: dict[s
         if "{durable}" in text and not places["durable"]:
             continue
         for name, put in places.items():
-            text = text.replace("{%s}" % name, put)
+            text = text.replace("{" + name + "}", put)
         defaults[key] = text
     return {
         "environment": dict(environment.get("kept") or {}),

@@ -102,7 +102,7 @@ def _look(home: Home, place: Place, record: Run, mirror: Mirror, timeout_s: floa
 
 
 def _lines(part: tuple[int, bytes] | None) -> list[dict[str, Any]]:
-    """Return the whole JSON lines of a piece. A line cut by the piece's end is in the mirror and comes with the next."""
+    """Return the whole JSON lines of a piece. A line cut by the piece's end is in the mirror."""
     found = []
     for raw in (part[1] if part else b"").splitlines():
         try:

@@ -1,0 +1,63 @@
+"""``push``: bring a project's snapshot to a box. ``run`` does it by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from outlive import errors
+from outlive.runs.job import FILE, Job
+from outlive.runs.place import Place
+
+if TYPE_CHECKING:
+    from outlive.sync.snapshot import Snapshot
+
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """What is on the box. ``digest`` None: the project has no files, and the run begins in an empty directory."""
+
+    digest: str | None
+    files: list[dict[str, Any]] = field(default_factory=list)
+    sent_bytes: int = 0
+    already: bool = False
+    warnings: list[str] = field(default_factory=list)
+
+
+def push(
+    job: Job, place: Place, *, progress: Progress | None = None, on_snapshot: Callable[[Snapshot], None] | None = None
+) -> Pushed:
+    """Collect the job's project and bring to the box what it lacks.
+
+    ``on_snapshot`` sees the snapshot before anything is sent. Raises UsageError for a home directory
+    or the root of a file system, NoSpace, PlaceError; an interrupted push is continued by the next.
+    """
+    from typing import cast
+
+    from outlive.sync.push import push_code
+    from outlive.sync.snapshot import Rules, collect
+
+    if not job.push:
+        return Pushed(None)
+    _refuse_whole_home(job.project)
+    if not any(job.project.iterdir()):
+        return Pushed(None, warnings=[f"{job.project} is empty: the run begins in an empty directory"])
+    snapshot = collect(job.project, Rules(crlf=cast(Any, job.crlf)))
+    if on_snapshot is not None:
+        on_snapshot(snapshot)
+    done = push_code(place.agent, snapshot, job.project, progress)
+    warnings = [caution.sentence() for caution in snapshot.warnings]
+    return Pushed(done.digest, list(snapshot.files), done.sent_bytes, done.already, warnings)
+
+
+def _refuse_whole_home(project: Path) -> None:
+    if project in (Path.home().resolve(), Path(project.anchor)) and not (project / FILE).exists():
+        raise errors.UsageError(
+            f"{project} is not a project: all of it would be pushed",
+            safe="Nothing was sent.",
+            next=[["cd", "PROJECT"], ["outlive", "run", "--no-push", "--", "CMD"], ["outlive", "init"]],
+        )
