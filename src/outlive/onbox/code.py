@@ -8,13 +8,19 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import tarfile
+import time
 from typing import IO, Any, Dict, Iterator, List, Optional, Tuple
 
+from outlive.onbox.part import Part
+from outlive.probes.disk import disk
 from outlive.wire.frames import read_frames
 from outlive.wire.names import BoxFiles, sync_directory
 
 MANIFEST = ".outlive-manifest.json"
+ABANDONED_S = 7 * 86400.0
+"""A part file that nobody continued for so long is given up by the next push."""
 
 
 class BadSnapshot(Exception):
@@ -31,17 +37,24 @@ def manifest_digest(files: List[Dict[str, Any]]) -> str:
 
 
 def have(box: BoxFiles, files: List[Dict[str, Any]]) -> Dict[str, Any]:
-    """Return ``{"have": bool, "need": [sha256 in order], "staged": bytes already received}``."""
+    """Return what is missing: ``{"have": bool, "need": [sha256 in order], "staged": bytes already received}``.
+
+    Also ``free_bytes`` and ``free_inodes`` of the tier that holds the archives; None when unknown.
+    """
     digest = manifest_digest(files)
+    space = disk(box.code)
+    free = {"free_bytes": space.free_bytes, "free_inodes": space.free_inodes}
     if os.path.exists(box.snapshot(digest)):
-        return {"have": True, "digest": digest, "need": [], "staged": 0}
+        return dict(free, have=True, digest=digest, need=[], staged=0)
     known = _known(box)
     need: List[str] = []
+    seen = set(known)
     for item in sorted(files, key=lambda f: f["path"]):
         sha256 = item.get("sha256")
-        if sha256 and sha256 not in known and sha256 not in need:
+        if sha256 and sha256 not in seen:
+            seen.add(sha256)
             need.append(sha256)
-    return {"have": False, "digest": digest, "need": need, "staged": _staged(box, digest, need)}
+    return dict(free, have=False, digest=digest, need=need, staged=_staged(box, digest, need))
 
 
 def _part(box: BoxFiles, digest: str, need: List[str]) -> str:
@@ -96,24 +109,45 @@ def put(box: BoxFiles, files: List[Dict[str, Any]], need: List[str], start: int,
     digest = manifest_digest(files)
     os.makedirs(box.code, exist_ok=True)
     part = _part(box, digest, need)
-    with open(part, "ab") as handle:
-        if handle.tell() != start:
-            raise BadSnapshot("the part file holds %d bytes, not %d; ask again" % (handle.tell(), start))
+    if os.path.exists(box.snapshot(digest)):
+        return {"digest": digest, "bytes": os.path.getsize(box.snapshot(digest))}  # somebody else was faster
+    with Part(part, start) as sink:
         for header, payload in read_frames(source):
             if header.get("t") == "data":
-                handle.write(payload)
-        handle.flush()
-        os.fsync(handle.fileno())
+                sink.write(payload)
+        sink.sync()
     try:
         _build(box, digest, files, need, part)
     except BadSnapshot:
-        os.unlink(part)
+        _unlink(part)
         raise
-    os.unlink(part)
+    _unlink(part)
+    _drop_abandoned(box)
     return {"digest": digest, "bytes": os.path.getsize(box.snapshot(digest))}
 
 
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass  # a second push of the same snapshot was here
+
+
+def _drop_abandoned(box: BoxFiles) -> None:
+    for name in os.listdir(box.code):
+        path = os.path.join(box.code, name)
+        try:
+            if name.endswith(".part") and time.time() - os.path.getmtime(path) > ABANDONED_S:
+                os.unlink(path)
+        except FileNotFoundError:
+            continue
+
+
 def _build(box: BoxFiles, digest: str, files: List[Dict[str, Any]], need: List[str], part: str) -> None:
+    known = _known(box)
+    wanted = {f["sha256"] for f in files if f.get("sha256")}
+    if not set(need) <= wanted or not wanted <= set(need) | set(known):
+        raise BadSnapshot("what is on the box changed meanwhile; ask again")
     sizes = {f["sha256"]: int(f["bytes"]) for f in files if f.get("sha256")}
     offsets: Dict[str, int] = {}
     at = 0
@@ -122,12 +156,12 @@ def _build(box: BoxFiles, digest: str, files: List[Dict[str, Any]], need: List[s
         at += sizes[sha256]
     if os.path.getsize(part) != at:
         raise BadSnapshot("%d bytes arrived, %d were announced" % (os.path.getsize(part), at))
-    known = _known(box)
     aside = box.snapshot(digest) + ".%d.part" % os.getpid()
     opened: Dict[str, tarfile.TarFile] = {}
     try:
         with open(part, "rb") as sent, tarfile.open(aside, "w:", format=tarfile.PAX_FORMAT) as tar:
-            _add(tar, MANIFEST, 0o644, json.dumps(files, ensure_ascii=True).encode("ascii"))
+            text = json.dumps(files, ensure_ascii=True).encode("ascii")
+            _add(tar, MANIFEST, 0o644, len(text), hashlib.sha256(text).hexdigest(), io.BytesIO(text))
             for item in sorted(files, key=lambda f: f["path"]):
                 if item.get("link"):
                     info = tarfile.TarInfo(item["path"])
@@ -137,34 +171,51 @@ def _build(box: BoxFiles, digest: str, files: List[Dict[str, Any]], need: List[s
                 sha256 = item["sha256"]
                 if sha256 in offsets:
                     sent.seek(offsets[sha256])
-                    data = sent.read(int(item["bytes"]))
+                    _add(tar, item["path"], int(item["mode"]), int(item["bytes"]), sha256, sent)
                 else:
                     archive, path = known[sha256]
                     if archive not in opened:
                         opened[archive] = tarfile.open(archive, "r:")
                     handle = opened[archive].extractfile(path)
-                    data = handle.read() if handle is not None else b""
-                if hashlib.sha256(data).hexdigest() != sha256:
-                    raise BadSnapshot("%s arrived with another content than announced" % item["path"])
-                _add(tar, item["path"], int(item["mode"]), data)
+                    source = handle if handle is not None else io.BytesIO()
+                    _add(tar, item["path"], int(item["mode"]), int(item["bytes"]), sha256, source)
         fd = os.open(aside, os.O_RDONLY)
         os.fsync(fd)
         os.close(fd)
         os.replace(aside, box.snapshot(digest))
         sync_directory(box.code)
-    except (OSError, BadSnapshot, KeyError):
-        if os.path.exists(aside):
-            os.unlink(aside)
+    except (OSError, BadSnapshot, tarfile.TarError):
+        _unlink(aside)
         raise
     finally:
         for tar in opened.values():
             tar.close()
 
 
-def _add(tar: tarfile.TarFile, name: str, mode: int, data: bytes) -> None:
+class _Hashed:
+    """A source that digests what is read of it, so that a large file is never held in memory."""
+
+    def __init__(self, source: IO[bytes]) -> None:
+        self.source, self.sha256 = source, hashlib.sha256()
+
+    def read(self, n: int = -1) -> bytes:
+        data = self.source.read(n)
+        self.sha256.update(data)
+        return data
+
+
+def _add(tar: tarfile.TarFile, name: str, mode: int, size: int, sha256: str, source: IO[bytes]) -> None:
     info = tarfile.TarInfo(name)
-    info.size, info.mode = len(data), mode
-    tar.addfile(info, io.BytesIO(data))
+    info.size, info.mode = size, mode
+    hashed = _Hashed(source)
+    try:
+        tar.addfile(info, hashed)
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise BadSnapshot("%r ended before its %d bytes" % (name, size))
+    if hashed.sha256.hexdigest() != sha256:
+        raise BadSnapshot("%r arrived with another content than announced" % name)
 
 
 def extract(box: BoxFiles, digest: str, work: str) -> int:
@@ -181,7 +232,7 @@ def extract(box: BoxFiles, digest: str, work: str) -> int:
                 assert handle is not None
                 fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, member.mode & 0o777)
                 with os.fdopen(fd, "wb") as out:
-                    out.write(handle.read())
+                    shutil.copyfileobj(handle, out, 1 << 20)
                 os.chmod(target, member.mode & 0o777)
             count += 1
     return count

@@ -4,16 +4,21 @@ import fnmatch
 import hashlib
 import json
 import os
-from typing import IO, Any, Dict, List, Optional
+import stat
+from typing import IO, Any, Callable, Dict, List, Optional
 
 from outlive.artifacts.manifest import scan
+from outlive.onbox.part import Part
 from outlive.onbox.refused import Refused
 from outlive.probes.disk import disk
 from outlive.wire.clock import boot_s
-from outlive.wire.frames import CHUNK_BYTES, read_frames, write_frame
+from outlive.wire.frames import CHUNK_BYTES, Torn, read_frames, write_frame
 from outlive.wire.names import RunFiles, sync_directory, write_aside
+from outlive.wire.values import Entry
 
 PART = ".outlive-part-"
+LEASE_S = 600.0
+"""How long a pull's hold on files outlives its last sign of life."""
 
 
 def inside(base: str, path: str) -> str:
@@ -34,24 +39,48 @@ def expand(path: str) -> str:
 def listing(request: Dict[str, Any]) -> Dict[str, Any]:
     """Return the files below ``base`` that match any of ``globs``, with digests as they stand now.
 
-    ``{"entries": [{path, bytes, sha256, mtime_ns, mode, link}], "moving": [paths that changed while read]}``.
+    ``paths`` instead of ``globs`` asks for exactly these and walks nothing; what is not there is left out.
+    ``digests: false`` reads no file. ``{"base", "entries": [{path, bytes, sha256, mtime_ns, mode, link}], "moving":
+    [paths that changed while read]}``.
     """
     base = expand(request["base"])
     globs = request.get("globs") or ["**"]
     entries: List[Dict[str, Any]] = []
     moving: List[str] = []
-    for entry in scan(base):
-        if not any(matches(entry.path, g) for g in globs):
-            continue
+    if request.get("paths") is not None:
+        wanted = [e for e in (_entry(base, path) for path in request["paths"]) if e is not None]
+    else:
+        wanted = [e for e in scan(base) if any(matches(e.path, g) for g in globs)]
+    for entry in wanted:
         data = entry.to_wire()
-        if not entry.link:
-            before = os.stat(os.path.join(base, entry.path))
-            data["sha256"], data["bytes"] = _digest(os.path.join(base, entry.path), before.st_size)
-            after = os.stat(os.path.join(base, entry.path))
+        if not entry.link and request.get("digests", True):
+            path = os.path.join(base, entry.path)
+            try:
+                before = os.stat(path)
+                data["sha256"], data["bytes"] = _digest(path, before.st_size)
+                after = os.stat(path)
+            except OSError:
+                moving.append(entry.path)  # gone, or not to be read, since it was listed
+                continue
             if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
                 moving.append(entry.path)
         entries.append(data)
-    return {"entries": entries, "moving": moving}
+    return {"base": base, "entries": entries, "moving": moving}
+
+
+def _entry(base: str, path: str) -> Optional[Entry]:
+    """Return the entry of one file or link, None when there is none."""
+    full = inside(base, path)
+    try:
+        info = os.lstat(full)
+        target = os.readlink(full) if stat.S_ISLNK(info.st_mode) else ""
+    except OSError:
+        return None
+    if target:
+        return Entry(path, 0, mtime_ns=info.st_mtime_ns, mode=stat.S_IMODE(info.st_mode), link=target)
+    if not stat.S_ISREG(info.st_mode):
+        return None
+    return Entry(path, info.st_size, mtime_ns=info.st_mtime_ns, mode=stat.S_IMODE(info.st_mode))
 
 
 def matches(path: str, glob: str) -> bool:
@@ -78,7 +107,10 @@ def _digest(path: str, limit: int) -> Any:
 
 
 def have(request: Dict[str, Any]) -> Dict[str, Any]:
-    """Return, for files about to be sent, ``{"have": [paths], "staged": {path: bytes}, "free_bytes", "free_inodes"}``."""
+    """Return, for files about to be sent, ``{"have": [paths], "staged": {path: bytes}, "base", "is_dir", ...}``.
+
+    ``base`` is the destination's absolute path; ``free_bytes`` and ``free_inodes`` are those of the tier that holds it.
+    """
     base = expand(request["base"])
     present: List[str] = []
     staged: Dict[str, int] = {}
@@ -102,7 +134,10 @@ def have(request: Dict[str, Any]) -> Dict[str, Any]:
     while not os.path.exists(top):
         top = os.path.dirname(top)
     space = disk(top)
-    return {"have": present, "staged": staged, "free_bytes": space.free_bytes, "free_inodes": space.free_inodes}
+    return {
+        "have": present, "staged": staged, "free_bytes": space.free_bytes, "free_inodes": space.free_inodes,
+        "base": base, "is_dir": os.path.isdir(base),
+    }
 
 
 def _part(target: str, sha256: str) -> str:
@@ -119,22 +154,23 @@ def put(request: Dict[str, Any], source: IO[bytes]) -> Dict[str, Any]:
     written: List[str] = []
     wrong: Dict[str, str] = {}
     current: Optional[Dict[str, Any]] = None
-    handle: Optional[IO[bytes]] = None
+    handle: Optional[Part] = None
     folders = set()
     try:
         for header, payload in read_frames(source):
             if header["t"] == "file":
                 if current is not None:
-                    _close(base, current, handle, written, wrong)
+                    done, current, handle = (current, handle), None, None
+                    _close(base, done[0], done[1], written, wrong)
                 current, handle = header, _open(base, header, wrong)
                 folders.add(os.path.dirname(inside(base, header["path"])))
             elif header["t"] == "data" and handle is not None:
                 handle.write(payload)
         if current is not None:
-            _close(base, current, handle, written, wrong)
-            handle = None
+            done, handle = (current, handle), None
+            _close(base, done[0], done[1], written, wrong)
     finally:
-        if handle is not None and not handle.closed:
+        if handle is not None:
             handle.close()
     for folder in folders:
         if os.path.isdir(folder):
@@ -142,32 +178,34 @@ def put(request: Dict[str, Any], source: IO[bytes]) -> Dict[str, Any]:
     return {"written": written, "wrong": wrong}
 
 
-def _open(base: str, item: Dict[str, Any], wrong: Dict[str, str]) -> Optional[IO[bytes]]:
+def _open(base: str, item: Dict[str, Any], wrong: Dict[str, str]) -> Optional[Part]:
     target = inside(base, item["path"])
     os.makedirs(os.path.dirname(target), exist_ok=True)
     if item.get("link"):
         return None
-    handle = open(_part(target, item["sha256"]), "ab")
-    if handle.tell() != item["offset"]:
-        handle.close()
-        wrong[item["path"]] = "expected to continue at byte %d" % item["offset"]
+    try:
+        return Part(_part(target, item["sha256"]), int(item["offset"]))
+    except Torn as error:
+        wrong[item["path"]] = str(error)
         return None
-    return handle
 
 
-def _close(base: str, item: Dict[str, Any], handle: Optional[IO[bytes]], written: List[str], wrong: Dict[str, str]) -> None:
+def _close(base: str, item: Dict[str, Any], handle: Optional[Part], written: List[str], wrong: Dict[str, str]) -> None:
     target = inside(base, item["path"])
     if item.get("link"):
         aside = target + PART
+        if os.path.lexists(aside):
+            os.unlink(aside)  # a push that died here
         os.symlink(item["link"], aside)
         os.replace(aside, target)
         written.append(item["path"])
         return
     if handle is None:
         return
-    handle.flush()
-    os.fsync(handle.fileno())
-    handle.close()
+    try:
+        handle.sync()
+    finally:
+        handle.close()
     part = _part(target, item["sha256"])
     sha256, size = _digest(part, 1 << 62)
     if sha256 != item["sha256"]:
@@ -182,13 +220,15 @@ def _close(base: str, item: Dict[str, Any], handle: Optional[IO[bytes]], written
     written.append(item["path"])
 
 
-def get(request: Dict[str, Any], out: IO[bytes]) -> None:
+def get(request: Dict[str, Any], out: IO[bytes], renew: Callable[[], None] = lambda: None) -> None:
     """Send files from offsets: per file a ``file`` frame, ``data`` frames and an ``eof`` frame.
 
     Exactly ``bytes`` of each file are sent, so a growing file ends where its digest ended; a shorter
-    one is said in ``eof``.
+    one is said in ``eof``. ``renew`` is called at the start and then often enough to keep a lease.
     """
     base = expand(request["base"])
+    renew()
+    renewed = boot_s()
     for item in request["files"]:
         path = inside(base, item["path"])
         left = int(item["bytes"]) - int(item["offset"])
@@ -201,6 +241,9 @@ def get(request: Dict[str, Any], out: IO[bytes]) -> None:
             handle.seek(int(item["offset"]))
             write_frame(out, {"t": "file", "path": item["path"], "offset": item["offset"]})
             while left > 0:
+                if boot_s() - renewed > LEASE_S / 10:
+                    renew()
+                    renewed = boot_s()
                 chunk = handle.read(min(CHUNK_BYTES, left))
                 if not chunk:
                     break

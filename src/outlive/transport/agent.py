@@ -11,11 +11,12 @@ import secrets
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, cast
 
 from outlive import errors
 from outlive.transport import pack
-from outlive.transport.base import Exec
+from outlive.transport.base import Completed, Exec, Stream
+from outlive.transport.pace import STALL_S, Pace, PacedReader, PacedWriter
 from outlive.wire.frames import CHUNK_BYTES, Torn, read_frames, skip_to_mark, write_end, write_frame
 from outlive.wire.names import DIR
 
@@ -77,7 +78,7 @@ class Agent:
         self._installed = True
 
     def words(self) -> list[str]:
-        return [self.python, "-I", "-S", self.path, "call"]
+        return [self.python, "-I", "-S", "-X", "utf8", self.path, "call"]
 
     def _request(self, name: str, request: dict[str, Any] | None) -> tuple[str, bytes]:
         nonce = secrets.token_hex(8)
@@ -137,33 +138,66 @@ class Agent:
         return frame
 
     def send(
-        self, name: str, request: dict[str, Any], frames: Iterable[Frame], *, timeout_s: float = 600.0
+        self,
+        name: str,
+        request: dict[str, Any],
+        frames: Iterable[Frame],
+        *,
+        timeout_s: float = 600.0,
+        stall_s: float = STALL_S,
     ) -> dict[str, Any]:
-        """Call with a body of frames and return the answer. Raises like ``call``."""
+        """Call with a body of frames and return the answer. Raises like ``call``.
+
+        No byte taken for ``stall_s`` is a cut; after the last one the answer may take ``timeout_s``.
+        """
         nonce, line = self._request(name, request)
-        with self.exec.stream(self.words()) as stream:
+        with self.exec.stream(self.words()) as stream, Pace(stall_s, lambda: _kill(stream)) as pace:
+            sink = cast(IO[bytes], PacedWriter(stream.stdin, pace))
             try:
-                stream.stdin.write(line)
+                sink.write(line)
                 for header, payload in frames:
-                    write_frame(stream.stdin, header, payload)
-                write_end(stream.stdin)
+                    write_frame(sink, header, payload)
+                write_end(sink)
             except BrokenPipeError:
                 pass  # the far end stopped reading; what it said is in the reply, or the connection is gone
-            return self._read_answer(stream.stdout, nonce, lambda: stream.finish(timeout_s))
+            if not pace.stalled:
+                pace.allow(timeout_s)
+            source = cast(IO[bytes], PacedReader(stream.stdout, pace))
+            return self._read_answer(source, nonce, lambda: self._ended(stream, pace))
 
-    def receive(self, name: str, request: dict[str, Any]) -> Iterator[Frame]:
-        """Call and yield the frames of the reply as they arrive. Raises like ``call``."""
+    def receive(self, name: str, request: dict[str, Any], *, stall_s: float = STALL_S) -> Iterator[Frame]:
+        """Call and yield the frames of the reply as they arrive. Raises like ``call``.
+
+        No byte for ``stall_s`` is a cut.
+        """
         nonce, line = self._request(name, request)
-        with self.exec.stream(self.words()) as stream:
-            stream.stdin.write(line)
-            stream.stdin.flush()
+        with self.exec.stream(self.words()) as stream, Pace(stall_s, lambda: _kill(stream)) as pace:
             try:
-                skip_to_mark(stream.stdout, nonce)
-                for frame in read_frames(stream.stdout):
+                sink = cast(IO[bytes], PacedWriter(stream.stdin, pace))
+                sink.write(line)
+                sink.flush()
+            except BrokenPipeError:
+                pass  # as above
+            source = cast(IO[bytes], PacedReader(stream.stdout, pace))
+            try:
+                skip_to_mark(source, nonce)
+                for frame in read_frames(source):
+                    pace.moved()
                     yield self._checked(frame)
+                    pace.moved()  # the caller's own slowness is no stall
             except Torn as torn:
-                done = stream.finish(20.0)
+                done = self._ended(stream, pace)
                 raise self._not_ours(torn, done.returncode, done.stderr) from torn
+
+    def _ended(self, stream: Stream, pace: Pace) -> Completed:
+        """How a cut stream ended. Raises Unreachable where it stood still."""
+        if pace.stalled:
+            raise errors.Unreachable(
+                f"no byte passed between here and {self.exec.describe()} for {pace.limit_s:g} s",
+                place=self.exec.describe(),
+                safe="Runs on the box go on; this says nothing about them.",
+            )
+        return stream.finish(20.0)
 
     def _read_answer(self, source: IO[bytes], nonce: str, finish: Callable[[], Any]) -> dict[str, Any]:
         try:
@@ -177,6 +211,10 @@ class Agent:
             done = finish()
             raise self._not_ours(torn, done.returncode, done.stderr) from torn
         raise errors.Unreachable(f"{self.exec.describe()} ended its reply without an answer")
+
+
+def _kill(stream: Stream) -> None:
+    stream.__exit__(None, None, None)
 
 
 def data_frames(source: IO[bytes], limit: int | None = None) -> Iterator[Frame]:

@@ -1,0 +1,236 @@
+"""Bring a snapshot to a box: only what it lacks, continued after a cut, compared at the end."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from outlive import errors
+from outlive.sync.patience import Patience, Progress
+from outlive.sync.snapshot import WHOLE_BYTES, Snapshot, open_content, shown
+from outlive.sync.space import gate
+from outlive.sync.squeeze import Squeeze
+from outlive.transport.agent import Agent, Frame, Refused
+from outlive.transport.local import LocalExec
+from outlive.wire.frames import CHUNK_BYTES
+
+TAR_BYTES_PER_FILE = 2048
+"""An archive's own bytes per file: header, rounding, and a long name's extra blocks."""
+PART_REFUSALS = 3
+"""How often a box may say that its part file is not what we continue before we believe that something is wrong."""
+
+
+@dataclass(frozen=True)
+class PushResult:
+    """A snapshot that is on the box under ``digest``, compared there content by content.
+
+    ``sent_bytes`` and ``sent_files`` count contents sent in this call, with what was sent twice; ``wire_bytes`` is what
+    they weighed on the way. ``already``: nothing had to be sent. ``resumed_from``: bytes that an earlier, cut push had
+    left there. ``cuts``: how often the connection was lost on the way.
+    """
+
+    digest: str
+    sent_bytes: int = 0
+    sent_files: int = 0
+    already: bool = False
+    resumed_from: int = 0
+    wire_bytes: int = 0
+    cuts: int = 0
+
+
+@dataclass
+class _Sent:
+    bytes: int = 0
+    wire_bytes: int = 0
+
+
+def push_code(
+    agent: Agent,
+    snapshot: Snapshot,
+    source_dir: str | os.PathLike[str],
+    progress: Progress | None = None,
+    *,
+    patience: Patience | None = None,
+    compress: bool | None = None,
+) -> PushResult:
+    """Bring ``snapshot`` of ``source_dir`` to the box. Repeatable; an interrupted call is continued by the next.
+
+    ``compress`` None decides by measurement (and never on this machine). Raises NoSpace before anything is sent,
+    Corrupt when a file changed since the snapshot was collected, Unreachable when patience is over.
+    """
+    patience = patience or Patience()
+    files = list(snapshot.files)
+    top = os.fspath(source_dir)
+    on = not isinstance(agent.exec, LocalExec) if compress is None else compress
+    sizes = {str(f["sha256"]): int(f["bytes"]) for f in files if f["sha256"]}
+    sent, sent_files, first_staged, refused = _Sent(), 0, -1, 0
+    staged = 0
+    while True:
+        try:
+            have = agent.call("code_have", {"files": files}, timeout_s=_time_for(len(files)))
+            _same(snapshot.digest, have["digest"], agent)
+            need = [str(sha256) for sha256 in have["need"]]
+            staged = int(have["staged"])
+            total = sum(sizes[sha256] for sha256 in need)
+            if have["have"]:
+                already = first_staged < 0
+                return PushResult(
+                    snapshot.digest,
+                    sent.bytes,
+                    sent_files,
+                    already=already,
+                    resumed_from=max(0, first_staged),
+                    wire_bytes=sent.wire_bytes,
+                    cuts=patience.cuts,
+                )
+            if first_staged < 0:
+                first_staged, sent_files = staged, len(need)
+            gate(
+                f"{agent.root} of {agent.exec.describe()}",
+                bytes_needed=total - staged + snapshot.total_bytes + TAR_BYTES_PER_FILE * (len(files) + 4),
+                bytes_free=have.get("free_bytes"),
+                inodes_needed=3,
+                inodes_free=have.get("free_inodes"),
+                what=f"this code ({len(files)} files)",
+            )
+            body = _body(snapshot, top, need, staged, sent, Squeeze(on), progress, total)
+            request = {"files": files, "need": need, "from": staged}
+            # After the last byte the box writes and digests the archive: disks of rentals can be slow.
+            answer = agent.send(
+                "code_put",
+                request,
+                body,
+                timeout_s=_time_for(len(files), 2 * snapshot.total_bytes),
+                stall_s=patience.stall_s,
+            )
+            _same(snapshot.digest, answer["digest"], agent)
+            return PushResult(
+                snapshot.digest,
+                sent.bytes,
+                sent_files,
+                resumed_from=first_staged,
+                wire_bytes=sent.wire_bytes,
+                cuts=patience.cuts,
+            )
+        except Refused as error:
+            refused += 1
+            if error.code == "os":
+                raise _no_write(agent, error) from error
+            if error.code not in ("bad_snapshot", "torn") or refused > PART_REFUSALS:
+                raise errors.Corrupt(f"{agent.exec.describe()} did not accept the snapshot: {error}") from error
+        except (errors.Unreachable, errors.TimeOver) as error:
+            patience.cut(error, staged)
+
+
+def _time_for(files: int, size_bytes: int = 0) -> float:
+    """A generous limit for work that the box does without a word: 1 MB/s, 200 files/s."""
+    return 120.0 + files / 200.0 + size_bytes / 1e6
+
+
+def _same(ours: str, theirs: str, agent: Agent) -> None:
+    if ours != theirs:
+        raise errors.Corrupt(
+            f"{agent.exec.describe()} computed another digest for this snapshot ({theirs[:12]}, not {ours[:12]})"
+        )
+
+
+def _no_write(agent: Agent, error: Refused) -> errors.OutliveError:
+    import errno
+
+    if error.facts.get("errno") in (errno.ENOSPC, errno.EDQUOT):
+        return errors.NoSpace(
+            f"{agent.exec.describe()} ran out of space while the code arrived: {error}",
+            path=agent.root,
+            safe="The unfinished part is kept and continued; no run sees it.",
+        )
+    return errors.PlaceError(f"{agent.exec.describe()} could not write the snapshot: {error}")
+
+
+def _body(
+    snapshot: Snapshot,
+    top: str,
+    need: list[str],
+    start: int,
+    sent: _Sent,
+    squeeze: Squeeze,
+    progress: Progress | None,
+    total: int,
+) -> Iterator[Frame]:
+    """Yield the contents that the box needs, from byte ``start`` of their sequence on."""
+    paths: dict[str, str] = {}
+    for item in snapshot.files:
+        if item["sha256"]:
+            paths.setdefault(str(item["sha256"]), str(item["path"]))
+    sizes = {str(f["sha256"]): int(f["bytes"]) for f in snapshot.files}
+    at, done = 0, start
+    pending = bytearray()
+    path = ""
+    for sha256 in need:
+        size, path = sizes[sha256], paths[sha256]
+        skip = max(0, start - at)
+        at += size
+        if skip >= size:
+            continue
+        for chunk in _checked(top, snapshot, path, sha256, size):
+            if skip >= len(chunk):
+                skip -= len(chunk)
+                continue
+            pending += chunk[skip:]
+            skip = 0
+            # Small files share frames: five thousand of them are not five thousand packets.
+            while len(pending) >= CHUNK_BYTES:
+                piece = bytes(pending[:CHUNK_BYTES])
+                del pending[:CHUNK_BYTES]
+                yield from _frame(piece, squeeze, sent)
+                done += len(piece)
+                if progress:
+                    progress(done, total, path)
+    if pending:
+        yield from _frame(bytes(pending), squeeze, sent)
+    if progress:
+        progress(total, total, path)
+
+
+def _frame(chunk: bytes, squeeze: Squeeze, sent: _Sent) -> Iterator[Frame]:
+    before = squeeze.sent_bytes
+    frame = squeeze.frame(chunk)
+    sent.bytes += len(chunk)
+    sent.wire_bytes += squeeze.sent_bytes - before
+    began_s = time.perf_counter()
+    yield frame
+    squeeze.wrote(time.perf_counter() - began_s)
+
+
+def _checked(top: str, snapshot: Snapshot, path: str, sha256: str, size: int) -> Iterator[bytes]:
+    """Yield a file's content, and raise when it is not what the snapshot has. Small ones are compared before."""
+    try:
+        with open_content(top, snapshot, path) as handle:
+            if size <= WHOLE_BYTES:
+                data = handle.read(size + 1)
+                if hashlib.sha256(data).hexdigest() != sha256:
+                    raise _changed(path)
+                yield from (data[i : i + CHUNK_BYTES] for i in range(0, len(data), CHUNK_BYTES))
+                return
+            digest, left = hashlib.sha256(), size
+            while left and (chunk := handle.read(min(CHUNK_BYTES, left))):
+                digest.update(chunk)
+                left -= len(chunk)
+                yield chunk
+            if left or handle.read(1) or digest.hexdigest() != sha256:
+                raise _changed(path)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise _changed(path, error.strerror or "") from error
+
+
+def _changed(path: str, why: str = "") -> errors.Corrupt:
+    return errors.Corrupt(
+        f"{shown(path)} changed while it was being pushed" + (f": {why}" if why else ""),
+        path=path,
+        safe="No snapshot was made on the box; runs there are untouched.",
+        next=[["outlive", "push"]],
+    )
