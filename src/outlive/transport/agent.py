@@ -81,7 +81,8 @@ class Agent:
         return [self.python, "-I", "-S", "-X", "utf8", self.path, "call"]
 
     def _request(self, name: str, request: dict[str, Any] | None) -> tuple[str, bytes]:
-        nonce = secrets.token_hex(8)
+        # a caller that brings its own nonce compares it with the answer's
+        nonce = str((request or {}).get("nonce") or secrets.token_hex(8))
         body = dict(request or {}, call=name, root=self.root, nonce=nonce)
         return nonce, json.dumps(body, ensure_ascii=True).encode("ascii") + b"\n"
 
