@@ -193,10 +193,13 @@ def tree_put(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[
 def tree_get(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
     from outlive.onbox import trees
 
-    if request.get("run") and request.get("lease"):
-        trees.lease(box.run(request["run"]), machine_of(box), request["lease"], [f["path"] for f in request["files"]], 600.0)
-    trees.get(request, out)
-    if request.get("run") and request.get("lease"):
+    def renew() -> None:
+        if request.get("run") and request.get("lease"):
+            paths = [f["path"] for f in request["files"]] + list(request.get("later") or [])
+            trees.lease(box.run(request["run"]), machine_of(box), request["lease"], paths, trees.LEASE_S)
+
+    trees.get(request, out, renew)
+    if request.get("run") and request.get("lease") and not request.get("later"):
         trees.release(box.run(request["run"]), request["lease"])
 
 

@@ -239,7 +239,7 @@ def _round(
     offsets = {str(w["path"]): int(w["offset"]) for w in wanted}
     request: dict[str, Any] = {"base": base, "files": wanted}
     if run and lease:
-        request.update(run=run, lease=lease)
+        request.update(run=run, lease=lease, later=[e["path"] for e in rest])
     again: list[dict[str, Any]] = []
     here = sum(state.done.values())
     moving: Path | None = None
