@@ -6,11 +6,13 @@ import os
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from outlive import errors
 from outlive.ledger import Run
+from outlive.runs import constraint
 from outlive.runs import spec as run_spec
 from outlive.runs.home import Home
 from outlive.runs.job import Job, Stage, job_name
@@ -91,7 +93,7 @@ def run(
     The intent is in the ledger before the box is asked, so a client that dies in between finds the
     same run again. Returns as soon as the first sign of the work is there or ``wait_s`` is over.
     """
-    warnings = _safe_place(job, place, allow_no_safe_place)
+    warnings = [*_safe_place(job, place, allow_no_safe_place), *_gpus(job, place)]
     secrets = secrets_of(job.secrets)
     notify = list(secrets_of({str(i): word[4:] for i, word in enumerate(job.notify)}).values())
     for value in [*secrets.values(), *notify]:
@@ -154,6 +156,26 @@ def _safe_place(job: Job, place: Place, allow: bool) -> list[str]:
         )
     if job.max_cost is None and job.max_s is None and place.platform.has_meter:
         return ["no budget: this box bills until it is stopped; [budget] max_hours or max_cost sets a lease"]
+    return []
+
+
+def _gpus(job: Job, place: Place) -> list[str]:
+    """Refuse a box that is known to lack the GPUs that the job asks for; say so where it is not known."""
+    wanted = constraint.parse(job.gpu)
+    if not wanted.count:
+        return []
+    facts = place.box.facts
+    if facts.get("gpu_state") not in ("ok", "none"):
+        return [
+            f"the job asks for {job.gpu}, and the GPUs of {place.name} could not be read ({facts.get('gpu_state')})"
+        ]
+    sizes = facts.get("gpu_memory_bytes") or []
+    gpus = [constraint.Gpu(str(n), m) for n, m in zip_longest(facts.get("gpu") or [], sizes)]
+    lacking = wanted.missing(gpus)
+    if lacking:
+        raise errors.BoxLacks(
+            lacking, place=place.name, safe="Nothing was pushed or started.", next=[["outlive", "up", place.name]]
+        )
     return []
 
 

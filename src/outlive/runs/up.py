@@ -360,6 +360,7 @@ def box_facts(
         "durable": found,
         "machine": hello["machine"],
         "gpu": [d.get("name") for d in gpu.get("devices", [])],
+        "gpu_memory_bytes": [d.get("memory_total_bytes") for d in gpu.get("devices", [])],
         "gpu_state": gpu.get("state", "unknown"),
         "driver": gpu.get("driver"),
         "cuda": gpu.get("cuda"),
