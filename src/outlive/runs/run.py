@@ -18,6 +18,7 @@ from outlive.runs.home import Home
 from outlive.runs.job import Job, Stage, job_name
 from outlive.runs.job import load as load_job
 from outlive.runs.place import Place, open_place, secrets_of
+from outlive.schedulers.base import Submitted
 from outlive.runs.push import Progress, Pushed, push
 
 
@@ -102,23 +103,18 @@ def run(
     spec = run_spec.make(job, place, pushed, sorted(secrets))
     token = uuid.uuid4().hex
     home.ledger.append("intent", id=token, label=f"run {job.name}", provider="box", box=place.name)
-    answer = place.call(
-        "run_start",
-        {"token": token, "spec": spec, "payload": {"secrets": secrets, "notify": notify}, "wait_s": wait_s},
-        timeout_s=wait_s + 60,
-    )
-    status = answer["status"]
-    record_run(home, place, status, job.project, token)
+    answer = place.scheduler.submit(token, spec, {"secrets": secrets, "notify": notify}, wait_s=wait_s)
+    record_run(home, place, answer.status, job.project, token)
     return started(place, answer, pushed, warnings, spec)
 
 
-def started(place: Place, answer: dict[str, Any], pushed: Pushed, warnings: list[str], spec: dict[str, Any]) -> Started:
+def started(place: Place, answer: Submitted, pushed: Pushed, warnings: list[str], spec: dict[str, Any]) -> Started:
     """Return the sentences for a started run, from what the box answered."""
-    status = answer["status"]
+    status = answer.status
     return Started(
-        run=answer["run"],
+        run=answer.run,
         box=place.name,
-        how=answer["how"],
+        how=answer.how,
         status=status,
         kept_if_gone=kept_if_gone(place, spec["durable"]["to"], status),
         restarts=restarts(place, spec),
@@ -236,8 +232,7 @@ def wake(home: Home, place: Place, record: Run | None, status: dict[str, Any]) -
     """
     later = successor(home, status["run"])
     if later is not None:
-        fenced: dict[str, Any] = place.call("fence", {"run": status["run"], "by": later})["status"]
-        return fenced
+        return place.scheduler.fence(status["run"], later)
     secrets: dict[str, str] = {}
     notify: list[str] = []
     job = load_job(Path(record.cwd)) if record is not None and record.cwd and os.path.isdir(record.cwd) else None
@@ -246,6 +241,4 @@ def wake(home: Home, place: Place, record: Run | None, status: dict[str, Any]) -
         notify = [os.environ[word[4:]] for word in job.notify if word[4:] in os.environ]
     else:
         secrets = {name: os.environ[name] for name in status.get("secret_names", []) if name in os.environ}
-    answer = place.call("run_wake", {"run": status["run"], "payload": {"secrets": secrets, "notify": notify}})
-    found: dict[str, Any] = answer["status"]
-    return found
+    return place.scheduler.wake(status["run"], {"secrets": secrets, "notify": notify})
