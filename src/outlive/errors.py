@@ -21,7 +21,8 @@
      │   ├─ Unreachable          no answer; says nothing about the box or its runs
      │   ├─ HostKeyChanged       the far end's key is not the recorded one
      │   ├─ LoginRefused         it answers and refuses our key
-     │   ├─ BoxLacks             no interpreter, tool or capability for what was asked
+     │   ├─ BoxLacks             no interpreter or tool for what was asked
+     │   ├─ NotHere              the place has no such capability: "not here, because ..."
      │   └─ WireMismatch         the supervisor there speaks another major version
      ├─ ApprovalNeeded       5   a person has to approve
      │   └─ ApprovalInvalid      expired, used, or for another box, run or state
@@ -440,7 +441,7 @@ class LoginRefused(PlaceError):
 
 
 class BoxLacks(PlaceError):
-    """The place has not what the request needs: an interpreter, a tool, a capability. ``lacks`` names it."""
+    """The place has not what the request needs: an interpreter, a tool. ``lacks`` names it."""
 
     code = "box-lacks"
 
@@ -459,6 +460,55 @@ class BoxLacks(PlaceError):
 
     def details(self) -> dict[str, object]:
         return {**super().details(), "lacks": self.lacks}
+
+
+class NotHere(PlaceError):
+    """The place lacks the capability that the request needs, and nothing was done. ``capability`` names it.
+
+    ``because`` is the reason as a part of a sentence. Another place may do it.
+    """
+
+    code = "not-here"
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        place: str = "",
+        capability: str = "",
+        because: str = "",
+        safe: str = "",
+        next: Iterable[Sequence[str]] = (),
+        why: Iterable[str] = (),
+    ) -> None:
+        super().__init__(what, place=place, safe=safe, next=next, why=why)
+        self.capability = capability
+        self.because = because
+
+    @classmethod
+    def of(
+        cls,
+        wanted: str,
+        capability: str,
+        because: str,
+        *,
+        place: str = "",
+        safe: str = "",
+        next: Iterable[Sequence[str]] = (),
+    ) -> NotHere:
+        """Return the error for what was ``wanted`` (a verb or a request), as one sentence: "not here, because ..."."""
+        at = f" ({place})" if place else ""
+        return cls(
+            f"{wanted}: not here{at}, because {because}",
+            place=place,
+            capability=capability,
+            because=because,
+            safe=safe or "Nothing was done.",
+            next=next,
+        )
+
+    def details(self) -> dict[str, object]:
+        return {**super().details(), "capability": self.capability, "because": self.because}
 
 
 class WireMismatch(PlaceError):

@@ -106,6 +106,19 @@ def test_no_space_keeps_unknown_apart_from_zero():
     assert seen["inodes_free"] is None
 
 
+def test_not_here_names_the_capability_and_the_reason():
+    error = errors.NotHere.of("stop", "signal", "kernels end by themselves", place="kaggle-1")
+    assert error.what == "stop: not here (kaggle-1), because kernels end by themselves"
+    seen = error.to_json()
+    assert (seen["exit_code"], seen["error"], seen["capability"], seen["place"]) == (
+        4,
+        "not-here",
+        "signal",
+        "kaggle-1",
+    )
+    assert seen["because"] == "kernels end by themselves" and seen["safe"] == "Nothing was done."
+
+
 def test_worst_follows_the_written_precedence():
     assert worst([]) == 0
     assert worst([0, 0]) == 0

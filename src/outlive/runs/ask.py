@@ -43,8 +43,8 @@ def ask_place(place: Place, run: str, kind: str, *, wait_s: float = 8.0, **field
     request = dict(
         fields, id=f"{kind}-{uuid.uuid4().hex[:12]}", kind=kind, by=f"{getpass.getuser()}@{socket.gethostname()}"
     )
-    reply = place.call("run_ask", {"run": run, "ask": request, "wait_s": wait_s}, timeout_s=wait_s + 30)
-    answer = reply["answer"]
+    reply = place.scheduler.ask(run, request, wait_s=wait_s)
+    answer = reply.answer
     if answer is None:
         return Answer(
             run,
@@ -52,9 +52,9 @@ def ask_place(place: Place, run: str, kind: str, *, wait_s: float = 8.0, **field
             False,
             "asked; no answer yet, it will be read by the run's supervisor",
             False,
-            reply["status"],
+            reply.status,
         )
-    return Answer(run, place.name, bool(answer["ok"]), str(answer["text"]), True, reply["status"])
+    return Answer(run, place.name, bool(answer["ok"]), str(answer["text"]), True, reply.status)
 
 
 def stop(home: Home, record: Run, *, grace_s: float | None = None, wait_s: float = 60.0) -> Answer:
@@ -69,7 +69,7 @@ def stop(home: Home, record: Run, *, grace_s: float | None = None, wait_s: float
         status = answer.status
         while not status["ended"] and time.monotonic() < until:
             time.sleep(0.5)
-            status = place.frames("poll", {"runs": {record.run: {}}})[1][0]["status"]
+            status = place.scheduler.poll({record.run: {}}, uuid.uuid4().hex).statuses.get(record.run, status)
         home.ledger.append(
             "run", run=record.run, box=place.name, job=status["job"], spec_digest=status["spec"], state=status["state"]
         )

@@ -38,21 +38,17 @@ def look(home: Home, box: Box, *, timeout_s: float = 20.0) -> BoxLook:
     began = time.monotonic()
     place = open_place(home, box)
     try:
-        nonce = secrets.token_hex(8)
-        frames = place.frames("poll", {"nonce": nonce, "runs": None}, timeout_s=timeout_s)
+        polled = place.scheduler.poll(None, secrets.token_hex(8), timeout_s=timeout_s)
     except errors.OutliveError as error:
         return BoxLook(box, "unreachable", error.what, took_s=time.monotonic() - began, error=error.to_json())
     finally:
         place.close()
-    head = frames[0][0]
-    if head.get("nonce") != nonce:
-        return BoxLook(box, "unreachable", "the answer was not to this question", took_s=time.monotonic() - began)
-    runs = [frame[0]["status"] for frame in frames[1:] if frame[0]["t"] == "run" and "status" in frame[0]]
+    runs = list(polled.statuses.values())
     alive = [r for r in runs if r["work_alive"] or not r["ended"]]
     state, why = ("ready", "a run is alive") if alive else ("idle", "no run is alive")
     if box.state in ("stopping", "stopped", "unconfirmed"):
         why += f"; it was {box.state} and answers again"
-    return BoxLook(box, state, why, head, runs, time.monotonic() - began)
+    return BoxLook(box, state, why, polled.head, runs, time.monotonic() - began)
 
 
 def look_all(home: Home, words: list[str], *, timeout_s: float = 20.0) -> list[BoxLook]:
@@ -127,26 +123,13 @@ def poll_run(
 
     Raises PlaceError; UnknownName when the box does not have the run.
     """
-    nonce = secrets.token_hex(8)
-    frames = place.frames(
-        "poll", {"nonce": nonce, "runs": {run: offsets}, "limit_bytes": limit_bytes}, timeout_s=timeout_s
-    )
-    head = frames[0][0]
-    if head.get("nonce") != nonce:
-        raise errors.Unreachable(f"{place.name} did not answer this question but another", place=place.name)
-    parts: dict[str, tuple[int, bytes]] = {}
-    status: dict[str, Any] | None = None
-    for header, payload in frames[1:]:
-        if header["t"] == "run" and header["run"] == run:
-            if header.get("absent"):
-                raise errors.UnknownName(
-                    f"{place.name} has no run {run}",
-                    name=run,
-                    safe="This says nothing about copies that were pulled.",
-                    next=[["outlive", "ps"]],
-                )
-            status = header["status"]
-        elif header["t"] in Mirror.PARTS:
-            parts[header["t"]] = (int(header["from"]), payload)
-    assert status is not None
-    return head, status, parts
+    polled = place.scheduler.poll({run: offsets}, secrets.token_hex(8), limit_bytes=limit_bytes, timeout_s=timeout_s)
+    if run in polled.absent:
+        raise errors.UnknownName(
+            f"{place.name} has no run {run}",
+            name=run,
+            safe="This says nothing about copies that were pulled.",
+            next=[["outlive", "ps"]],
+        )
+    pieces = polled.parts.get(run, {})
+    return polled.head, polled.statuses[run], {part: (piece.start, piece.data) for part, piece in pieces.items()}

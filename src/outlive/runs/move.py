@@ -64,7 +64,7 @@ def origin(home: Home, record: Run) -> Origin:
     if box is not None and not box.gone:
         place = open_place(home, box)
         try:
-            manifest = place.call("run_manifest", {"run": record.run}, timeout_s=120)
+            manifest = place.scheduler.manifest(record.run)
             status = manifest["status"]
             checkpoints = str(manifest["spec"]["artifacts"]["checkpoints"])
             for item in manifest["checkpoints"]:
@@ -157,8 +157,7 @@ def move(home: Home, job: Job, word: str, place: Place | None, *, wait_s: float 
     home.ledger.append("intent", id=token, label=f"run {job.name} from {found.run}", provider="box", box=target.name)
     if found.reachable:
         _fence(home, record, target.name, spec["lineage"])
-    held = target.call("run_start", {"token": token, "spec": spec, "hold": True})
-    run = held["run"]
+    run = target.scheduler.submit(token, spec, {}, wait_s=0.0, hold=True).run
     if source is not None:
         base = f"{target.box.root}/.outlive/runs/{run}/work"
         if source.directory is not None:
@@ -191,22 +190,19 @@ def move(home: Home, job: Job, word: str, place: Place | None, *, wait_s: float 
         )
     else:
         warnings.append("no proved checkpoint of it was found anywhere: this run starts from zero")
-    target.call("run_wake", {"run": run, "payload": {"secrets": secrets, "notify": notify}})
-    answer = target.call(
-        "run_start",
-        {"token": token, "spec": spec, "payload": {"secrets": secrets, "notify": notify}, "wait_s": wait_s},
-        timeout_s=wait_s + 60,
-    )
-    record_run(home, target, answer["status"], job.project, token)
+    payload = {"secrets": secrets, "notify": notify}
+    target.scheduler.wake(run, payload)
+    answer = target.scheduler.submit(token, spec, payload, wait_s=wait_s)
+    record_run(home, target, answer.status, job.project, token)
     home.ledger.append("note", text=f"{run} continues {found.run}", run=run, box=target.name, lineage=spec["lineage"])
-    return started(target, dict(answer, how="moved"), pushed, warnings, spec)
+    return started(target, replace(answer, how="moved"), pushed, warnings, spec)
 
 
 def _fence(home: Home, record: Run, box: str, lineage: dict[str, Any]) -> None:
     """Tell the old run that it moved, so that whoever wakes up there later stops."""
     old = open_place(home, home.box_of(record.box))
     try:
-        old.call("fence", {"run": record.run, "by": {"box": box, "lineage": lineage}})
+        old.scheduler.fence(record.run, {"box": box, "lineage": lineage})
     finally:
         old.close()
 

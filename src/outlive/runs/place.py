@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from outlive import errors
@@ -12,6 +13,9 @@ from outlive.platforms.load import load as load_platform
 from outlive.platforms.load import user_dir
 from outlive.platforms.model import Platform
 from outlive.runs.home import Home
+from outlive.schedulers.base import Scheduler
+from outlive.schedulers.open import open_scheduler
+from outlive.schedulers.refusals import At, explain
 from outlive.transport.address import parse
 from outlive.transport.agent import Agent, Refused
 from outlive.transport.open import open_exec
@@ -33,12 +37,22 @@ class Place:
     @property
     def capabilities(self) -> frozenset[str]:
         """Return those of ``exec files signal meter live_log durable`` that this place has."""
-        found = {"exec", "files", "signal", "live_log"}
+        found = set(self.scheduler.capabilities)
         if self.platform.meter_stop_verb != "none" and self.platform.verb(self.platform.meter_stop_verb).api:
             found.add("meter")
         if self.box.facts.get("durable"):
             found.add("durable")
         return frozenset(found)
+
+    @cached_property
+    def scheduler(self) -> Scheduler:
+        """What turns a command into detached work here."""
+        return open_scheduler(str(self.box.facts.get("scheduler") or "bare"), self.agent, self.at)
+
+    @property
+    def at(self) -> At:
+        """Where the box is: what every call is checked against."""
+        return At(self.box.name, self.box.box_id, self.box.address, self.box.root)
 
     @property
     def is_local(self) -> bool:
@@ -61,38 +75,7 @@ class Place:
 
     def explain(self, refused: Refused) -> errors.OutliveError:
         """Turn a box's refusal into an error with what is safe and what to type."""
-        facts = refused.facts
-        if refused.code == "other_box":
-            return errors.PlaceError(
-                f"another machine answers at the address of {self.name} (id {facts.get('box_id') or 'unknown'})",
-                place=self.name,
-                safe=f"Nothing was done. What was on {self.name} may still be where it was, under another address.",
-                next=[
-                    ["outlive", "up", self.box.address, "--name", f"{self.name}-new"],
-                    ["outlive", "up", self.name, "--at", "ADDRESS"],
-                ],
-            )
-        if refused.code == "run_alive" and facts.get("differences"):
-            return errors.SpecDiffers(
-                f"{facts['run']} is {facts['state']}, and this job has another spec",
-                why=facts["differences"],
-                safe="The run goes on unchanged.",
-                next=[["outlive", "watch", facts["run"]], ["outlive", "stop", facts["run"]]],
-            )
-        if refused.code == "run_alive":
-            return errors.RunAlive(
-                str(refused), safe="Nothing was deleted.", next=[["outlive", "watch"], ["outlive", "stop"]]
-            )
-        if refused.code == "os" and facts.get("errno") in (28, 122):
-            return errors.NoSpace(
-                f"{self.name}: {refused}",
-                path=self.box.root,
-                safe="What was there before is unchanged.",
-                next=[["outlive", "ssh", self.name]],
-            )
-        if refused.code == "no_call":
-            return errors.WireMismatch(f"{self.name}: {refused}", place=self.name, next=[["outlive", "up", self.name]])
-        return errors.CheckFailed(f"{self.name}: {refused}", safe="Nothing else was changed.")
+        return explain(refused, self.at)
 
     def close(self) -> None:
         self.agent.exec.close()

@@ -18,8 +18,8 @@ from outlive.runs.home import Home
 from outlive.runs.job import Job, Stage, job_name
 from outlive.runs.job import load as load_job
 from outlive.runs.place import Place, open_place, secrets_of
-from outlive.schedulers.base import Submitted
 from outlive.runs.push import Progress, Pushed, push
+from outlive.schedulers.base import Submitted
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""What turns a command into detached work: the contract, and one file for each scheduler."""
