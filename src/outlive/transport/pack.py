@@ -1,13 +1,17 @@
 """Packs the travelling code into ``supervisor-<digest>.pyz``.
 
-The archive is the same for the same sources, byte for byte, so its digest is its version.
+The archive is the same for the same sources, byte for byte, so its digest is its version. Documentation
+stays at home: comments and docstrings become empty lines, so that a traceback from a box still
+names the lines of the source tree.
 """
 
 from __future__ import annotations
 
+import ast
 import functools
 import hashlib
 import io
+import tokenize
 import zipfile
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -38,5 +42,28 @@ def _collect(folder: Traversable, name: str, files: dict[str, bytes]) -> None:
     for item in folder.iterdir():
         if item.is_dir() and item.name != "__pycache__":
             _collect(item, f"{name}/{item.name}", files)
-        elif item.name.endswith((".py", ".sh", ".json")):
+        elif item.name.endswith(".py"):
+            files[f"{name}/{item.name}"] = lean(item.read_text("utf-8")).encode("utf-8")
+        elif item.name.endswith((".sh", ".json")):
             files[f"{name}/{item.name}"] = item.read_bytes()
+
+
+def lean(source: str) -> str:
+    """Return Python source without comments and docstrings, every statement still on its line."""
+    lines = source.split("\n")
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column].rstrip()
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if not (
+            isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        ):
+            continue
+        assert node.end_lineno is not None
+        # a body may have nothing but its docstring; only a module needs no statement in its place
+        lines[node.lineno - 1] = "" if node in tree.body else " " * node.col_offset + "0"
+        for row in range(node.lineno, node.end_lineno):
+            lines[row] = ""
+    return "\n".join(lines)
