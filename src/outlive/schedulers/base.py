@@ -39,7 +39,7 @@ from outlive import errors
 CAPABILITIES: dict[str, str] = {
     "durable": "storage that the end of the place does not delete is there to copy to",
     "exec": "further commands can be run beside the work",
-    "files": "files of a run can be read while the place is there, before and after the run's end",
+    "files": "the files of a run can be read; where `live_log` is missing, once it has ended",
     "live_log": "the log can be read while the work is alive; without it, after an attempt has ended",
     "meter": "what it costs can be stopped from here",
     "signal": "a request (stop, save now, extend, release) reaches work that is alive",
@@ -208,7 +208,7 @@ class Scheduler(Protocol):
     def manifest(self, run: str, *, timeout_s: float = 120.0) -> dict[str, Any]:
         """Return what the run left, with digests and proofs; keys as in ``MANIFEST``.
 
-        Raises NotHere where files can be read only after the end and the run has not ended.
+        Raises NotHere (``files``) where files can be read only after the end and the run has not ended.
         """
         ...
 
