@@ -9,6 +9,7 @@ import os
 import signal
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from outlive.artifacts.kinds import PROMISED
 from outlive.diagnose.outcome import NOTHING_DECLARED, classify, fatal_lines
 from outlive.onbox import attempt as attempts
 from outlive.onbox.children import Crew
@@ -18,7 +19,7 @@ from outlive.probes.cgroup import cgroup
 from outlive.probes.disk import disk
 from outlive.wire.clock import boot_s
 from outlive.wire.names import write_aside
-from outlive.wire.states import REMEDIES
+from outlive.wire.states import OUTCOME_CLASSES, REMEDIES
 from outlive.wire.values import REFUTING, Evidence
 
 SETUP = "setup"
@@ -59,6 +60,7 @@ class Life:
         self.ending: Optional[Tuple[str, str]] = None
         self._keeper_started_b: Optional[float] = None
         self._over_since_b: Optional[float] = None
+        self._only_guarded = 0
         self._sweep = Sweep()
         self._roster_tries = 0
         self._roster_retry_b = 0.0
@@ -157,7 +159,8 @@ class Life:
         if alive is None and keeper and waited < START_LIMIT_S:
             self._tick_stop()
             return
-        if waited > (10.0 if keeper else 3.0):
+        # a keeper that was started to guard only will never write a record
+        if waited > (10.0 if keeper and self._only_guarded != current.number else 3.0):
             self._over(None, None)
 
     def _over(self, status: Optional[int], uptime_s: Optional[float]) -> None:
@@ -187,6 +190,7 @@ class Life:
         now = boot_s()
         if self._keeper_started_b is None or now - self._keeper_started_b > 10.0:
             self._keeper_started_b = now
+            self._only_guarded = number
             attempts.start_keeper(self.context, "guard", number)
 
     def _reap_to_record(self, number: int) -> Optional[int]:
@@ -273,7 +277,12 @@ class Life:
             checkpoints=current.checkpoints,
             lease_used_s=context.view.lease_used_s + elapsed,
         )
-        self._after(current.stage, outcome.cls, outcome.remedy, outcome.sentence)
+        remedy = outcome.remedy
+        if outcome.cls == "unknown" and not evidence.exit_seen and not evidence.fatal_lines:
+            # Keeper and supervisor died with the work, so nobody saw its end, and nothing says that it erred. It goes on
+            # from its newest checkpoint, within the same budget as after a kill that was seen.
+            remedy = "resume"
+        self._after(current.stage, outcome.cls, remedy, outcome.sentence)
         self.term_sent_b = self.kill_sent_b = self.gone_since_b = self._over_since_b = None
         self.last_step = self.total_steps = None
         self.nan_seen, self.disk_refused = False, ""
@@ -492,7 +501,7 @@ class Life:
             if not context.view.copy_failed or waited < float(context.limits["final_copy_s"]):
                 return
             why += "; NOT all of it is in the safe place: " + "; ".join(sorted(set(context.view.copy_failed.values())))[:300]
-        outcome = dict(context.view.final_outcome or {"cls": state, "remedy": "none"})
+        outcome = dict(context.view.final_outcome or {"cls": state, "remedy": OUTCOME_CLASSES.get(state, "none"), "sentence": why})
         outcome["remedy_text"] = REMEDIES.get(str(outcome.get("remedy")), "")
         context.record("ended", state=state, why=why, outcome=outcome)
         self.notify("ended", "%s: %s" % (state, why), {"state": state, "outcome": outcome})
@@ -559,11 +568,12 @@ class Life:
             return "exit status 0, but missing: " + ", ".join(answer["missing"])
         if not answer.get("entries"):
             return "exit status 0, but it left no file"
+        declared = bool(self.context.spec["artifacts"]["roster"])
         bad = [
             "%s: %s" % (e["path"], f["text"])
             for e in answer["entries"]
             for f in (self.context.view.proofs.get(e["sha256"], {}).get("findings") or ())
-            if f["code"] in REFUTING and not e["path"].endswith(("__init__.py", ".gitkeep"))
+            if f["code"] in REFUTING and (f["code"] != "empty" or declared or _may_not_be_empty(e))
         ]
         return "exit status 0, but " + "; ".join(bad)[:400] if bad else ""
 
@@ -572,6 +582,11 @@ class Life:
         self.roster_answer = self.ending = self.finishing_since_b = None
         self.next_start_b = self._roster_retry_b = 0.0
         self._roster_tries = 0
+
+
+def _may_not_be_empty(entry: Dict[str, Any]) -> bool:
+    """Whether an empty file refutes a run that declared nothing: a checkpoint or a container does, a mark or an error log does not."""
+    return entry["role"] == "checkpoint" or os.path.splitext(entry["path"])[1].lower() in PROMISED
 
 
 class Sweep:

@@ -52,7 +52,7 @@ class Notifier:
             else:
                 self.context.record("notified", notice=body["kind"], to=position, ok=True, status=answer["status"])
 
-        request = {"url": url, "body": body, "wait_s": 0 if attempt == 1 else 2 ** attempt}
+        request = {"url": url, "body": body, "wait_s": float(self.context.limits["retry_wait_s"]) * (attempt - 1)}
         self.crew.add("%s-%d" % (key, attempt), "notice", request, 60.0, done)
 
     def tick(self) -> None:

@@ -63,16 +63,18 @@ class Watching:
             )
             if alarm.state == "raised":
                 self.notify("alarm", alarm.sentence, {"alarm": alarm.kind, "severity": alarm.severity})
-        self._state(points, tail)
+        self._state(points, tail, sampler, keep)
 
-    def _state(self, points: List[Dict[str, Any]], tail: Any) -> None:
+    def _state(self, points: List[Dict[str, Any]], tail: Any, sampler: Any, keep: Any) -> None:
         view = self.context.view
+        began_b = view.attempt.started_b if view.attempt is not None else 0.0
+        signs = [b for b in (tail.last_growth_b, sampler.cpu_advanced_b, keep.advanced_b) if b is not None and b > began_b]
         raised = view.alarms
         if "hung" in raised:
             self.context.state("hung", raised["hung"]["sentence"])
         elif "stall" in raised:
             self.context.state("stalled", raised["stall"]["sentence"])
-        elif view.state in ("starting", "stalled", "hung", "unknown") and (points or tail.last_growth_b is not None or view.state != "starting"):
+        elif view.state in ("starting", "stalled", "hung", "unknown") and (points or signs or view.state != "starting"):
             self.context.state("running", "the work is alive and something advances")
 
     def _facts(self, sample: Dict[str, Any], life: Any) -> Dict[str, Any]:
