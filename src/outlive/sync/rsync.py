@@ -64,6 +64,9 @@ def carry(
     Raises Unreachable when the connection was cut or stood still, CannotCarry when rsync is of no use here.
     """
     assert isinstance(agent.exec, SshExec)
+    made = agent.exec.run(["mkdir", "-p", "--", target_dir])  # rsync makes one level only
+    if made.returncode:
+        raise CannotCarry(made.stderr.decode("utf-8", "replace").strip())
     shell, destination = _shell(agent.exec)
     argv = ["rsync", "-rltp", "--ignore-times", "-s", "--from0", "--files-from=-", f"--partial-dir={PARTIAL_DIR}"]
     argv += [f"--timeout={max(1, int(stall_s))}", "--info=progress2", "--no-inc-recursive", "-e", shell]

@@ -83,9 +83,7 @@ def test_cuts_cost_little(agent: Agent, far: Path, tmp_path: Path) -> None:
 
 def test_only_proved_bytes_have_their_final_name(agent: Agent, far: Path, tmp_path: Path) -> None:
     with pytest.raises(errors.Unreachable):
-        fetch(
-            cutting(agent, 900_000), str(far), entries(agent, far), tmp_path / "s", patience=Patience(retries=0)
-        )
+        fetch(cutting(agent, 900_000), str(far), entries(agent, far), tmp_path / "s", patience=Patience(retries=0))
     assert not (tmp_path / "s/ckpt/best.pt").exists() and (tmp_path / "s/log").exists()
     got = fetch(agent, str(far), entries(agent, far), tmp_path / "s")
     assert got.complete and got.bytes_resumed > 500_000 and got.bytes_fetched < 1_500_000
