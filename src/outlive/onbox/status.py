@@ -71,6 +71,7 @@ def status(box: BoxFiles, run: RunFiles, machine: Optional[str] = None) -> Dict[
         "secret_names": (spec.get("secrets") or {}).get("names", []),
         "durable": (spec.get("durable") or {}).get("to", "none"),
         "lineage": spec.get("lineage"),
+        "then": dict(spec.get("then") or {}, said=view.then),
     }
 
 

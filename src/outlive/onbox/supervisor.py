@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 from outlive.diagnose.alarms import Alarms
 from outlive.onbox import attempt as attempts
+from outlive.onbox import then
 from outlive.onbox import inbox
 from outlive.onbox.context import Context, read_json
 from outlive.onbox.durable import Durable
@@ -239,6 +240,8 @@ class Supervisor:
                 time.sleep(min(TICK_S, float(self.context.limits["scan_s"])))
             self._part("inbox", self._answer)
             if self.context.view.ended and self._leave():
+                # after everything is said and marked: nothing that follows may depend on this process
+                self._part("then", lambda: then.carry_out(self.context))
                 return 0
 
     def _end_notice(self) -> None:

@@ -83,6 +83,8 @@ class Job:
     crlf: str = "normalise"
     data: tuple[str, ...] = ()
     push: bool = True
+    then: str = "keep"
+    """What follows the end of the run: ``keep``, ``pause`` or ``down``."""
 
     def with_command(self, words: tuple[str, ...]) -> Job:
         """Return the job with one stage that runs exactly these words."""

@@ -11,6 +11,7 @@ from outlive.runs.place import Place
 from outlive.runs.push import Pushed
 from outlive.wire import spec as specs
 
+_SAFE = "Nothing was pushed or started."
 SMOKE_ENV = "WANDB_MODE=disabled MLFLOW_TRACKING_URI= TRACKIO_DISABLED=1"
 
 
@@ -115,11 +116,27 @@ def make(job: Job, place: Place, pushed: Pushed, secret_names: list[str]) -> dic
         "resources": {"disk_bytes": job.disk_bytes, "disk_inodes": job.disk_inodes, "gpu": job.gpu},
         "limits": limits,
         "pty": job.pty,
+        "then": _then(job, place),
     }
     try:
         return specs.complete(partial)
     except ValueError as error:
         raise errors.UsageError(str(error), safe="Nothing was pushed or started.") from error
+
+
+def _then(job: Job, place: Place) -> dict[str, Any]:
+    if job.then in ("keep", "down"):
+        return {"do": job.then, "argv": []}
+    if job.then != "pause":
+        raise errors.UsageError(f"--then takes keep, pause or down, not {job.then!r}", safe=_SAFE)
+    stop = place.platform.self_stop
+    if stop is None or stop.reversible != "yes":
+        raise errors.UsageError(
+            f"{place.platform.names.en} has no reversible stop that a box can give itself",
+            safe=_SAFE,
+            next=[["outlive", "run", "--then", "keep"], ["outlive", "approve", "down", place.name, "--when-proved"]],
+        )
+    return {"do": "pause", "argv": list(stop.argv)}
 
 
 def _stage(stage: Stage, place: Place) -> dict[str, Any]:

@@ -65,6 +65,8 @@ class RunView:
         self.lease_used_s = 0.0
         self.retries = 0
         """Consecutive attempts of the stage without a new committed checkpoint."""
+        self.then: Optional[Dict[str, Any]] = None
+        """What was done after the end, the last word of it."""
         self.fenced: Optional[Dict[str, Any]] = None
         self.roster: Optional[Dict[str, Any]] = None
         self.last_n = -1
@@ -161,6 +163,7 @@ class RunView:
 
     def _on_resumed(self, r: Dict[str, Any]) -> None:
         """A person asked an ended run to go on with the same spec."""
+        self.then = None
         self.ended_w, self.final_outcome, self.stage_failed, self.stop_asked = None, None, "", None
         if self.state == "suspect" and self.stages_done:
             self.stages_done.pop()  # its artifacts were refuted: it has to run again
@@ -237,6 +240,9 @@ class RunView:
     def _on_lease(self, r: Dict[str, Any]) -> None:
         self.lease_max_s = r.get("max_s", self.lease_max_s)
         self.lease_used_s = r.get("used_s", self.lease_used_s)
+
+    def _on_then(self, r: Dict[str, Any]) -> None:
+        self.then = r
 
     def _on_fenced(self, r: Dict[str, Any]) -> None:
         self.fenced = r

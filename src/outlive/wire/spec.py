@@ -42,12 +42,15 @@ DEFAULTS: Dict[str, Any] = {
         "final_copy_s": 900.0,
     },
     "pty": False,
+    "then": {"do": "keep", "argv": []},
     "lineage": None,
 }
 """Every key of a spec with its default.
 
 ``stages``: list of ``{"name", "run": list of words or one string, "produces": globs, "always": bool}``.
 ``limits.final_copy_s``: how long the end waits for a safe place that refuses, before it ends and says so.
+``then``: what follows the end: ``keep`` (nothing), ``pause`` (``argv`` is the platform's reversible command, run on
+the box), ``down`` (a client does it, with a standing approval).
 ``lineage``: ``{"run", "box", "attempt": last attempt of the old run, "step"}`` for a run made by ``--from``.
 """
 
@@ -78,6 +81,9 @@ def check(spec: Dict[str, Any]) -> None:
         raise ValueError("job name %r: use small letters, digits, '.', '_' and '-', at most 40" % spec["job"])
     if not spec["stages"]:
         raise ValueError("nothing to run")
+    then = spec["then"]
+    if then["do"] not in ("keep", "pause", "down") or (then["do"] == "pause" and not then["argv"]):
+        raise ValueError("then: keep, pause (with its command) or down")
     names: List[str] = []
     for stage in spec["stages"]:
         run = stage.get("run")
