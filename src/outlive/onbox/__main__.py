@@ -1,4 +1,4 @@
-"""Entry of the packed program: ``call``, ``supervise``, ``launch``, ``child``.
+"""Entry of the packed program: ``call``, ``supervise``, ``launch``, ``lease``, ``child``.
 
 Also from a source tree: ``python -m outlive.onbox call < request``.
 """
@@ -51,9 +51,13 @@ def main(argv: List[str]) -> int:
         from outlive.onbox.launch import main as launch
 
         return launch(argv[1], int(argv[2]))
+    if argv[:1] == ["lease"] and len(argv) == 2:
+        from outlive.onbox.boxlease import main as lease
+
+        return lease(argv[1])
     if argv[:1] == ["child"] and len(argv) == 2:
         return _child(argv[1])
-    sys.stderr.write("usage: supervisor.pyz call | supervise RUN_DIR | launch RUN_DIR ATTEMPT | child NAME\n")
+    sys.stderr.write("usage: supervisor.pyz call | supervise RUN_DIR | launch RUN_DIR ATTEMPT | lease ROOT | child NAME\n")
     return 2
 
 

@@ -49,6 +49,10 @@ def hello(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[byt
     with open(box.box_id) as text:
         box_id = text.read().strip()
     known = start.job_runs(box)
+    if os.path.exists(box.lease):
+        from outlive.onbox import boxlease
+
+        boxlease.ensure(box, request.get("payload"))
     _answer(out, {
         "box_id": box_id, "machine": machine_of(box), "python": sys.version.split()[0], "executable": sys.executable,
         "wire": [WIRE_MAJOR, WIRE_MINOR], "boot_s": boot_s(), "wall_s": wall_s(), "uid": os.getuid(),
@@ -209,6 +213,18 @@ def gate_scan(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO
     _answer(out, scan.gate_scan(box, request))
 
 
+def lease_set(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+    from outlive.onbox import boxlease
+
+    _answer(out, boxlease.set_lease(box, request))
+
+
+def lease_clear(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+    from outlive.onbox import boxlease
+
+    _answer(out, boxlease.clear_lease(box))
+
+
 def fence(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
     """Tell a run that it moved: whoever wakes up here later stops."""
     from outlive.onbox import start
@@ -253,6 +269,8 @@ CALLS: Dict[str, Call] = {
     "fence": fence,
     "gate_scan": gate_scan,
     "hello": hello,
+    "lease_clear": lease_clear,
+    "lease_set": lease_set,
     "poll": do_poll,
     "purge": purge,
     "record_box": record_box,

@@ -31,6 +31,11 @@ def poll(box: BoxFiles, request: Dict[str, Any], out: IO[bytes]) -> None:
         "disk_free_bytes": space.free_bytes, "disk_free_inodes": space.free_inodes,
         "disk_total_bytes": space.total_bytes, "disk_total_inodes": space.total_inodes,
     }
+    if os.path.exists(box.lease):
+        from outlive.onbox import boxlease
+
+        boxlease.ensure(box, request.get("payload"))
+        head["lease"] = boxlease.read(box)
     write_frame(out, head)
     wanted = request.get("runs")
     for run_id in box.run_ids() if wanted is None else sorted(wanted):

@@ -1,0 +1,181 @@
+"""Retention: what may be pruned is a pure decision; that it is carried out with a tombstone is looked at for real."""
+
+import json
+import os
+import random
+import time
+
+from outlive.onbox.keep import choose_pruned, step_of
+from outlive.wire.clock import boot_s
+
+TRAINS = """
+import json, os, time
+os.makedirs("ckpt", exist_ok=True)
+for step in range(1, 9):
+    name = "ckpt/%s" % ("best.json" if step == 3 else "ck-%06d.json" % step)
+    with open(name + ".tmp", "w") as f:
+        json.dump({"step": step}, f)
+    os.replace(name + ".tmp", name)
+    print("step %d/8 loss %.3f" % (step, abs(step - 5) + 0.5), flush=True)
+    time.sleep(0.6)
+"""
+
+
+def some(rng, number):
+    stepless = rng.random() < 0.3
+    return {
+        "path": "ckpt/%s-%03d" % (rng.choice(("ck", "best", "epoch")), number),
+        "step": None if stepless and rng.random() < 0.5 else rng.randrange(50),
+        "mtime_ns": rng.randrange(10**12),
+        "metric": rng.choice(({}, {"loss": rng.random()}, {"val_loss": rng.random()}, {"loss": float("nan")}, {"loss": "x"})),
+        "files": [{"sha256": "%d-%d" % (number, i)} for i in range(rng.randrange(1, 3))],
+    }
+
+
+def newest(checkpoints):
+    if all(c["step"] is not None for c in checkpoints):
+        return max(checkpoints, key=lambda c: (c["step"], c["mtime_ns"]))
+    return max(checkpoints, key=lambda c: c["mtime_ns"])
+
+
+def test_what_is_never_pruned():
+    """Whatever the rule: the newest, what is called best, the best by its metric, what a pull holds, what has no copy yet."""
+    for seed in range(600):
+        rng = random.Random(seed)
+        all_of_them = [some(rng, n) for n in range(rng.randrange(0, 12))]
+        rule = {"latest": rng.randrange(0, 4), "best": rng.randrange(0, 3), "every_s": rng.choice((None, 10, 200))}
+        leased = {c["path"] for c in all_of_them if rng.random() < 0.2}
+        digests = [f["sha256"] for c in all_of_them for f in c["files"]]
+        copied = rng.choice((None, {d for d in digests if rng.random() < 0.7}))
+        pruned = set(choose_pruned(all_of_them, rule, leased, copied))
+        assert pruned <= {c["path"] for c in all_of_them}
+        assert not pruned & leased, seed
+        assert not any("best" in p for p in pruned), seed
+        if not all_of_them:
+            continue
+        assert newest(all_of_them)["path"] not in pruned, seed
+        assert len(all_of_them) - len(pruned) >= min(len(all_of_them), max(1, rule["latest"])), seed
+        if copied is not None:
+            for checkpoint in all_of_them:
+                if any(f["sha256"] not in copied for f in checkpoint["files"]):
+                    assert checkpoint["path"] not in pruned, seed
+        name = "val_loss" if any("val_loss" in c["metric"] for c in all_of_them) else "loss"
+        scores = [c["metric"][name] for c in all_of_them if isinstance(c["metric"].get(name), float)]
+        scores = [s for s in scores if s == s]
+        if rule["best"] and scores:
+            kept = [c for c in all_of_them if c["path"] not in pruned and c["metric"].get(name) == min(scores)]
+            assert kept, seed
+        again = [c for c in all_of_them if c["path"] not in pruned]
+        if copied is None and not rule["every_s"] and all(c["step"] is not None for c in all_of_them):
+            assert not choose_pruned(again, rule, leased, copied), "pruning twice prunes nothing more"
+
+
+def test_steps_in_names():
+    assert step_of("ckpt/model-000120.pt", {}) == 120
+    assert step_of("ckpt/checkpoint-12/", {"step": 5}) in (5, 12)
+    assert step_of("ckpt/last.pt", {"step": 7}) == 7
+    assert step_of("ckpt/last.pt", {}) is None
+
+
+def test_pruning_leaves_tombstones_and_spares_what_is_held(box):
+    run = box.python(
+        TRAINS, artifacts={"checkpoints": "ckpt", "keep": {"latest": 1, "best": 1}}, limits={"scan_s": 0.2}
+    )
+    first = run.until_journal("checkpoint")
+    with open(os.path.join(box.files.dir, "box-id")):
+        machine = box.call("hello")["machine"]
+    with open(os.path.join(run.files.leases, "pull.json"), "w") as handle:
+        json.dump({"machine": machine, "until_b": boot_s() + 60, "paths": [first["path"]]}, handle)
+    end = run.ended()
+    assert end["state"] == "succeeded"
+    run.until(lambda s: not s["supervised"])
+    left = set(os.listdir(run.path("ckpt")))
+    assert {os.path.basename(first["path"]), "best.json", "ck-000008.json"} <= left
+    buried = set(run.view().tombstones)
+    assert buried and not buried & {"ckpt/" + n for n in left}
+    assert len(left) + len(buried) == 8, "each is there, or its tombstone says why not"
+    kinds = [r["k"] for r in run.journal()]
+    assert "checkpoint_gone" not in kinds, "what we removed is not taken for what the work removed"
+
+
+def test_a_lease_of_another_boot_or_of_the_past_is_void(box):
+    run = box.python(TRAINS, artifacts={"checkpoints": "ckpt", "keep": {"latest": 1}})
+    first = run.until_journal("checkpoint")
+    machine = box.call("hello")["machine"]
+    for name, lease in (
+        ("old", {"machine": machine, "until_b": boot_s() - 1}), ("other", {"machine": "another boot", "until_b": boot_s() + 999}),
+    ):
+        with open(os.path.join(run.files.leases, name + ".json"), "w") as handle:
+            json.dump(dict(lease, paths=[first["path"]]), handle)
+    run.until_journal("pruned")
+    run.ended()
+    assert first["path"] in run.view().tombstones
+    assert os.listdir(run.files.leases) == []
+
+
+def test_nothing_is_pruned_unasked(box):
+    run = box.python(TRAINS, artifacts={"checkpoints": "ckpt"})
+    run.ended()
+    assert len(os.listdir(run.path("ckpt"))) == 8 and run.view().tombstones == []
+
+
+def test_a_broken_checkpoint_is_refuted_once_and_resumed_from_never(box):
+    code = """
+import os, time
+os.makedirs("ckpt", exist_ok=True)
+open("ckpt/ck-1.json", "w").write('{"step": 1}')
+time.sleep(1.5)
+open("ckpt/ck-2.json", "w").write('{"step": ')
+print("ready", flush=True)
+time.sleep(3)
+open("ckpt/ck-2.json", "w").write('{"step": 2}')
+time.sleep(1.5)
+"""
+    run = box.python(code, artifacts={"checkpoints": "ckpt"})
+    run.until_journal("checkpoint_bad")
+    status = run.status()
+    assert status["checkpoint"]["path"] == "ckpt/ck-1.json"
+    assert status["bad_checkpoints"] == ["ckpt/ck-2.json"]
+    end = run.ended()
+    assert end["state"] == "succeeded" and end["checkpoint"]["path"] == "ckpt/ck-2.json"
+    assert len(run.journal("checkpoint_bad")) == 1
+
+
+def test_a_save_under_way_is_not_taken_for_one(box):
+    code = """
+import os, time
+os.makedirs("ckpt/step-5", exist_ok=True)
+open("ckpt/step-5/model.json", "w").write("{}")
+open("ckpt/step-5/optimizer.json.tmp", "w").write("{")
+open("ckpt/.hidden", "w").write("{")
+print("ready", flush=True)
+time.sleep(2)
+os.rename("ckpt/step-5/optimizer.json.tmp", "ckpt/step-5/optimizer.json")
+open("ckpt/step-5/optimizer.json", "w").write("{}")
+print("saved", flush=True)
+time.sleep(2)
+"""
+    run = box.python(code, artifacts={"checkpoints": "ckpt"})
+    run.until_journal("first_line")
+    time.sleep(1.2)
+    assert run.journal("checkpoint") == []
+    run.ended()
+    [record] = run.journal("checkpoint")
+    assert sorted(f["path"] for f in record["files"]) == ["ckpt/step-5/model.json", "ckpt/step-5/optimizer.json"]
+    assert record["step"] == 5
+
+
+def test_what_the_work_removes_is_told_apart(box):
+    code = """
+import os, time
+os.makedirs("ckpt")
+open("ckpt/a.json", "w").write("{}")
+time.sleep(1.5)
+os.unlink("ckpt/a.json")
+open("ckpt/b.json", "w").write("[]")
+time.sleep(1.5)
+"""
+    run = box.python(code, artifacts={"checkpoints": "ckpt"})
+    assert run.ended()["state"] == "succeeded"
+    assert [r["path"] for r in run.journal("checkpoint_gone")] == ["ckpt/a.json"]
+    assert run.view().tombstones == []
