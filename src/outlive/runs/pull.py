@@ -8,18 +8,16 @@ import fcntl
 import hashlib
 import os
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from outlive import errors
-from outlive.gate import BoxClaims, SafePlace
-from outlive.gate.files import delivery as delivery_of
 from outlive.gate.levels import asked_of, reached, strongest
 from outlive.ledger import Run
 from outlive.runs import receipts
-from outlive.runs.evidence import run_claims, storage_of
+from outlive.runs.evidence import delivery, storage_of
 from outlive.runs.home import Home
 from outlive.runs.place import Place, open_place
 from outlive.runs.result import Left, here_path, listing, read_left, stamp, standing, still_here
@@ -126,18 +124,24 @@ def pull_run(
     to: str | os.PathLike[str] | None = None,
     globs: Sequence[str] = (),
     mirror: bool = False,
+    only: Collection[str] | None = None,
     progress: Progress | None = None,
 ) -> PullResult:
-    """Like ``pull``, for a run found on an open place; the ledger need not know it yet."""
+    """Like ``pull``, for a run found on an open place; the ledger need not know it yet.
+
+    ``only``: these paths of the result, and always logs and changed code.
+    """
     target = target_of(run, to)
     with _writable(target), _alone(home, target, run):
         left = read_left(place, run)
         pulling = _Pull(home, place, left, target, progress)
         wanted = _wanted(place, left, globs, mirror)
+        if only is not None:
+            wanted = [e for e in wanted if e.path in only or e.link]
         pulling.bring(wanted)
         if not mirror:
             pulling.bring_ours()
-        return pulling.finish(wanted, whole=not globs and not mirror)
+        return pulling.finish(wanted, whole=not globs and not mirror and only is None)
 
 
 def _wanted(place: Place, left: Left, globs: Sequence[str], mirror: bool) -> list[Entry]:
@@ -300,7 +304,7 @@ class _Pull:
         known = {p["sha256"] + p["level"] + p["where"] for ps in home.state().proofs.values() for p in ps}
         new = [p for ps in self.proofs.values() for p in ps if p.sha256 + p.level + p.where not in known]
         home.ledger.append_all("proof", [{"run": left.run, "proof": p.to_wire()} for p in new])
-        delivery = self._delivery()
+        delivered = self._delivery()
         status = left.status
         home.ledger.append(
             "run",
@@ -309,7 +313,7 @@ class _Pull:
             job=status["job"],
             spec_digest=status["spec"],
             state=status["state"],
-            delivery=delivery,
+            delivery=delivered,
             pulled_to=str(self.target),
         )
         entries = [self._line(e) for e in wanted]
@@ -324,7 +328,7 @@ class _Pull:
             entries=entries,
             bytes=sum(e["bytes"] for e in entries if e["here"]),
             bytes_fetched=self.fetched,
-            delivery=delivery,
+            delivery=delivered,
             levels=levels,
             wrong=dict(self.wrong),
             missing=list(left.manifest.missing),
@@ -369,18 +373,7 @@ class _Pull:
     def _delivery(self) -> str:
         record = self.home.state().runs.get(self.left.run)
         copies, _ = standing(record.copies if record is not None else [])
-        places = tuple(
-            SafePlace(name, storage_of(name.partition(":")[2])) for name in sorted({c["place"] for c in copies})
-        )
-        claims = BoxClaims(
-            box=self.place.name,
-            action="destroy",
-            root_dir=self.place.box.root,
-            same_machine=self.place.is_local,
-            places=places,
-        )
-        proofs = tuple(p for ps in self.proofs.values() for p in ps)
-        return delivery_of(run_claims(self.left, copies, proofs), claims)
+        return delivery(self.place, self.left, copies, tuple(p for ps in self.proofs.values() for p in ps))
 
 
 def _publish(source: Path, target: Path) -> None:

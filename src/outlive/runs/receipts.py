@@ -116,7 +116,7 @@ def into_safe_place(place: Place, to: str, runs: Iterable[str], receipt: Receipt
     """
     data = _json(receipt.to_json())
     name = f"receipt-{receipt.action}-{receipt.box}.json"
-    written = []
+    written: list[str] = []
     for run in runs:
         if to.startswith("rclone:"):
             path = f"{to[len('rclone:') :].rstrip('/')}/{run}/{name}"
