@@ -98,7 +98,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--version", action="store_true", help=argparse.SUPPRESS)
-    below = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs", parser_class=Parser)
+    below = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs", prog="outlive", parser_class=Parser)
     for name, line in VERBS.items():
         if only in (None, name):
             _module(name).add_parser(below)

@@ -22,8 +22,8 @@ def add_parser(subparsers: Any) -> None:
         "run",
         help="push, start detached, hand back",
         usage="outlive run [options] [-- CMD ...]",
-        description="Push this project and start the job on a box, detached. Same job, same spec: attaches, resumes, or "
-        "says that it is finished. Words after -- reach the program exactly; without them outlive.toml decides.",
+        description="Push this project and start the job on a box, detached. Same job, same spec: attaches, resumes, "
+        "or says that it is finished. Words after -- reach the program exactly; without them outlive.toml decides.",
     )
     parser.add_argument("--on", default="", metavar="BOX", help="where; left out: the only box")
     parser.add_argument(
@@ -56,6 +56,9 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--from", dest="origin", default="", metavar="RUN", help="start from this run's newest proved checkpoint"
+    )
+    parser.add_argument(
+        "--then", choices=("keep", "pause", "down"), default=None, help="what becomes of the box after a proved end"
     )
     parser.add_argument("--no-push", action="store_true", help="start without the project's files")
     parser.add_argument("--wait", action="store_true", help="follow it to its end")
@@ -173,6 +176,7 @@ def job_of(args: argparse.Namespace) -> Job:
         checkpoints=checkpoints,
         durable_to=durable,
         push=job.push and not args.no_push,
+        then=args.then or job.then,
         max_s=args.max_hours * 3600 if args.max_hours is not None else job.max_s,
     )
 

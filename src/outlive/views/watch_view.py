@@ -55,7 +55,8 @@ EVENTS = {
     "answered": "answered {asked}: {text}",
     "lease": "lease: {max_s} s in all",
     "roster": "the roster is frozen: {n} files",
-    "ended": "ended",
+    "ended": "ended: {state}",
+    "then": "then {do}: {said}",
 }
 """Journal records as sentences; kinds that are not here are not told."""
 
@@ -401,7 +402,9 @@ def event_text(record: dict[str, Any]) -> str:
     if kind == "pruned":
         fields["n"] = len(record.get("paths") or [])
     if kind == "roster":
-        fields["n"] = len(record.get("entries") or record.get("paths") or [])
+        fields["n"] = record.get("entries")
+    if kind == "then":
+        fields["said"] = "carried out from inside the box" if record.get("ok") else f"not done: {record.get('why')}"
     return one_line(EVENTS[kind].format_map(_Known(fields)))
 
 
