@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import sys
 from dataclasses import dataclass, field
@@ -80,7 +81,9 @@ def read_words(words: list[str], home: Home) -> tuple[str, Box | None, Address |
                 safe="Nothing was rented.",
                 next=[["outlive", "up", platform, "ssh -p PORT root@HOST"], ["outlive", "platforms", "show", platform]],
             )
-    address = parse(" ".join(rest) if len(rest) > 1 else rest[0])
+    if len(rest) > 1 and words[0] == "ssh":
+        platform, rest = "", words  # a whole line pasted without quotes, not the platform of that name
+    address = parse(shlex.join(rest) if len(rest) > 1 else rest[0])
     if address.kind == "alias":
         aliases.check(address, home.ssh_config)
     return platform, None, address
