@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from outlive.errors import NotHere, Unreachable, UnknownName
+from outlive.errors import NotHere, UnknownName, Unreachable
 from outlive.schedulers.bare import BareScheduler
 from outlive.schedulers.base import Polled, Reply, Status, Submitted
 from outlive.schedulers.open import open_scheduler

@@ -13,8 +13,9 @@ from outlive.platforms.load import load as load_platform
 from outlive.platforms.load import user_dir
 from outlive.platforms.model import Platform
 from outlive.runs.home import Home
-from outlive.schedulers.base import Scheduler
+from outlive.schedulers.base import CAPABILITIES, Scheduler
 from outlive.schedulers.open import open_scheduler
+from outlive.schedulers.place import need
 from outlive.schedulers.refusals import At, explain
 from outlive.transport.address import parse
 from outlive.transport.agent import Agent, Refused
@@ -37,12 +38,22 @@ class Place:
     @property
     def capabilities(self) -> frozenset[str]:
         """Return those of ``exec files signal meter live_log durable`` that this place has."""
-        found = set(self.scheduler.capabilities)
-        if self.platform.meter_stop_verb != "none" and self.platform.verb(self.platform.meter_stop_verb).api:
-            found.add("meter")
-        if self.box.facts.get("durable"):
-            found.add("durable")
-        return frozenset(found)
+        return frozenset(word for word in CAPABILITIES if not self.why_not(word))
+
+    def why_not(self, capability: str) -> str:
+        """See ``schedulers.place.Place.why_not``: the platform's facts and `up` add to what the scheduler can do."""
+        if capability == "meter" and not self.platform.has_meter:
+            return f"nothing bills on {self.platform.id}"
+        if capability == "meter":
+            verb = self.platform.verb(self.platform.meter_stop_verb)
+            return "" if verb.api else f"`{verb.name}` of {self.platform.id} is done by hand, in its console"
+        if capability == "durable":
+            return "" if self.box.facts.get("durable") else "no storage that outlives the box is known (`up --durable`)"
+        return self.scheduler.why_not(capability)
+
+    def need(self, capability: str, wanted: str) -> None:
+        """See ``schedulers.place.Place.need``."""
+        need(self, capability, wanted)
 
     @cached_property
     def scheduler(self) -> Scheduler:

@@ -11,6 +11,10 @@ from outlive.schedulers.refusals import At, explain
 from outlive.transport.agent import Caller, Frame, Refused
 
 CAPABILITIES = frozenset({"exec", "files", "live_log", "signal"})
+_WHY_NOT = {
+    "durable": "our supervisor brings no storage of its own",
+    "meter": "our supervisor works on the box; what bills is the platform",
+}
 
 
 class BareScheduler:
@@ -23,6 +27,10 @@ class BareScheduler:
     def capabilities(self) -> frozenset[str]:
         """See ``base.Scheduler.capabilities``."""
         return CAPABILITIES
+
+    def why_not(self, capability: str) -> str:
+        """See ``base.Scheduler.why_not``."""
+        return "" if capability in CAPABILITIES else _WHY_NOT[capability]
 
     def submit(
         self, token: str, spec: Mapping[str, Any], payload: Mapping[str, Any], *, wait_s: float, hold: bool = False

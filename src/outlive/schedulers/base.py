@@ -34,8 +34,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from outlive import errors
-
 CAPABILITIES: dict[str, str] = {
     "durable": "storage that the end of the place does not delete is there to copy to",
     "exec": "further commands can be run beside the work",
@@ -162,6 +160,10 @@ class Scheduler(Protocol):
         """Those of ``CAPABILITIES`` that a run has here. Asks nobody."""
         ...
 
+    def why_not(self, capability: str) -> str:
+        """Return the reason why a capability is not here, as a part of a sentence; "" where it is. Asks nobody."""
+        ...
+
     def submit(
         self, token: str, spec: Mapping[str, Any], payload: Mapping[str, Any], *, wait_s: float, hold: bool = False
     ) -> Submitted:
@@ -211,11 +213,3 @@ class Scheduler(Protocol):
         Raises NotHere (``files``) where files can be read only after the end and the run has not ended.
         """
         ...
-
-
-def need(capabilities: frozenset[str], capability: str, wanted: str, because: str, *, place: str = "") -> None:
-    """Raise NotHere unless the capability is there. ``wanted`` and ``because`` are parts of the sentence."""
-    if capability not in CAPABILITIES:
-        raise ValueError(f"no capability is called {capability!r}")
-    if capability not in capabilities:
-        raise errors.NotHere.of(wanted, capability, because, place=place)

@@ -1,7 +1,8 @@
 """The in-memory twin of a queue: a submission waits, a node takes it, and what runs can be taken away again.
 
-As poor as a queue can be: no further commands, no log before the end of an attempt, no way to reach work that runs. A script
-of the test plays the queue: ``nodes`` (how many there are), ``advance(seconds)``, ``preempt(run)``, ``lose_node(run)``, ``walltime_s``.
+As poor as a queue can be: no further commands, no log before the end of an attempt, no way to reach work that runs. The
+test plays the queue: ``nodes`` (how many there are), ``advance(seconds)``, ``preempt(run)``, ``lose_node(run)``,
+``walltime_s``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ class MemoryQueue(MemoryScheduler):
 
     CAPABILITIES: ClassVar[frozenset[str]] = frozenset({"files"})
     BECAUSE: ClassVar[dict[str, str]] = {
+        "durable": "what a node wrote is gone with it",
+        "exec": "the queue gives no shell on its nodes",
         "live_log": "the queue shows a log when an attempt has ended",
+        "meter": "nothing bills in memory",
         "signal": "the queue has no way to reach work that runs",
     }
     QUEUES: ClassVar[bool] = True

@@ -1,6 +1,6 @@
 """The in-memory twin of a box with our supervisor: work starts at once, its log is live, requests reach it.
 
-No real time passes: ``MemoryPlace.advance`` moves the clock. Faults: ``place.cut`` (nothing answers), ``place.restart()`` (every
+No real time passes: ``advance`` moves the clock. Faults: ``place.cut`` (nothing answers), ``place.restart()`` (every
 process is gone, and nothing goes on until a client comes).
 """
 
@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from outlive.errors import NotHere, SpecDiffers, Unreachable, UnknownName, UsageError
-from outlive.schedulers.base import REQUESTS, Part, Polled, Reply, Status, Submitted, need
+from outlive.errors import NotHere, SpecDiffers, UnknownName, Unreachable, UsageError
+from outlive.schedulers.base import REQUESTS, Part, Polled, Reply, Status, Submitted
 from outlive.testing.memory_runs import EPOCH_S, MemoryRun
 from outlive.wire import spec as specs
 from outlive.wire.names import new_run_id
@@ -39,7 +39,10 @@ class MemoryScheduler:
     """``base.Scheduler`` over a MemoryPlace."""
 
     CAPABILITIES: ClassVar[frozenset[str]] = frozenset({"exec", "files", "live_log", "signal"})
-    BECAUSE: ClassVar[dict[str, str]] = {}
+    BECAUSE: ClassVar[dict[str, str]] = {
+        "durable": "memory ends with its process",
+        "meter": "nothing bills in memory",
+    }
     QUEUES: ClassVar[bool] = False
 
     def __init__(self, place: MemoryPlace | None = None) -> None:
@@ -49,6 +52,10 @@ class MemoryScheduler:
     def capabilities(self) -> frozenset[str]:
         """See ``base.Scheduler.capabilities``."""
         return self.CAPABILITIES
+
+    def why_not(self, capability: str) -> str:
+        """See ``base.Scheduler.why_not``."""
+        return "" if capability in self.CAPABILITIES else self.BECAUSE[capability]
 
     # ---- the contract ----
 
@@ -239,8 +246,8 @@ class MemoryScheduler:
         return self.place.runs[name]
 
     def _need(self, capability: str, wanted: str) -> None:
-        because = self.BECAUSE.get(capability, "it cannot be done in this place")
-        need(self.capabilities, capability, wanted, because, place=self.place.name)
+        if self.why_not(capability):
+            raise NotHere.of(wanted, capability, self.why_not(capability), place=self.place.name)
 
     def _reach(self) -> None:
         if self.place.cut:

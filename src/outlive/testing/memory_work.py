@@ -1,7 +1,8 @@
 """The commands that the scheduler twins understand, on a clock of their own.
 
-``["sh", "-c", LINE]`` or a string ``LINE`` of commands joined by ``;``: ``echo WORDS``, ``echo WORDS > FILE``, ``sleep N``,
-``exit N``, ``kill -9 $$``, and ``test -n "$NAME" || exit N``. Everything else is a ValueError when it is met.
+``["sh", "-c", LINE]`` or a string ``LINE`` of commands joined by ``;``: ``echo WORDS``, ``echo WORDS > FILE``,
+``sleep N``, ``exit N``, ``kill -9 $$``, and ``test -n "$NAME" || exit N``. Everything else is a ValueError when it is
+met.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ Needs no test framework: each ``check_*`` takes a ``Bench`` and raises Assertion
     for name, problem in run_all(lambda: Bench(MyScheduler(...), ...)).items():
         print(name, problem or "ok")
 
-Every check uses jobs of its own names, so benches may share one place. A check that needs a capability which is not there
-checks instead that its lack is said.
+Every check uses jobs of its own names, so benches may share one place. A check that needs a capability which is not
+there checks instead that its lack is said.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ LIMITS = {"scan_s": 0.2, "sample_s": 0.5, "retry_wait_s": 0.2, "grace_s": 1.0}
 class Bench:
     """A scheduler on the bench, and what a check may do to the place it is for.
 
-    The place must be able to run ``sh -c`` with ``echo``, ``sleep``, ``test`` and ``exit``, and start work within ``patience_s``.
+    The place must be able to run ``sh -c`` with ``echo``, ``sleep``, ``test`` and ``exit``, and start work within
+    ``patience_s``.
     """
 
     scheduler: Scheduler
@@ -191,9 +192,16 @@ def _same(before: Status, after: Status, *keys: str) -> None:
 
 
 def check_capabilities(bench: Bench) -> None:
-    """They are known words, the same for every client."""
-    assert bench.scheduler.capabilities <= set(CAPABILITIES)
-    assert bench.scheduler.capabilities == bench.again().capabilities
+    """They are known words, the same for every client, told without asking anybody; each lack has a reason."""
+    bench.cut(True)
+    try:
+        found = bench.scheduler.capabilities
+        assert found <= set(CAPABILITIES), found
+        assert found == bench.again().capabilities
+        for word in CAPABILITIES:
+            assert bool(bench.scheduler.why_not(word)) == (word not in found), word
+    finally:
+        bench.cut(False)
 
 
 def check_submit_creates(bench: Bench) -> None:
@@ -305,14 +313,16 @@ def check_hold_creates_without_starting(bench: Bench) -> None:
 
 
 def check_work_needs_no_client(bench: Bench) -> None:
-    """While nobody can reach the place the work goes on, and a client with an empty memory finds its end."""
+    """While nobody can reach the place the one attempt goes on, and a client with an empty memory finds its end."""
     made = bench.submit(new_job(), STEADY)
     bench.cut(True)
-    for _ in range(60):
+    for _ in range(15):
         bench.step()
     bench.cut(False)
-    found = bench.again().poll({made.run: {}}, "a-nonce").statuses[made.run]
-    assert found["ended"] and found["state"] == "succeeded", found
+    bench.scheduler = bench.again()
+    found = bench.ended(made.run)
+    assert (found["state"], found["attempt"]) == ("succeeded", 1), found
+    assert b"one\ntwo\nthree\n" in bench.whole(made.run, "log")
 
 
 # ---- looking ----
