@@ -114,7 +114,7 @@ class Context:
 
 def program() -> List[str]:
     """Return the words that start this same program again."""
-    return [sys.executable, "-I", "-S", os.path.abspath(sys.argv[0])]
+    return [sys.executable, "-I", "-S", "-X", "utf8", os.path.abspath(sys.argv[0])]
 
 
 def read_json(path: str) -> Optional[Dict[str, Any]]:

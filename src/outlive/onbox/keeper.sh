@@ -38,7 +38,7 @@ guard() {
   while [ ! -e "$dir/done" ] && newest; do
     if supervised; then missing=0; else missing=$((missing + 1)); fi
     if [ "$missing" -ge 2 ]; then
-      printf '%s\n' "$payload" | "$python" -I -S "$pyz" supervise "$dir" >/dev/null 2>>"$dir/supervisor.err"
+      printf '%s\n' "$payload" | "$python" -I -S -X utf8 "$pyz" supervise "$dir" >/dev/null 2>>"$dir/supervisor.err"
       missing=0
     fi
     sleep 2
@@ -52,7 +52,7 @@ record_exit() {  # into a file whose blocks exist already, so that a full disk c
 }
 
 if [ "$mode" = work ]; then
-  printf '%s\n' "$payload" | "$python" -I -S "$pyz" launch "$dir" "$n" >>"$dir/log" 2>&1 &
+  printf '%s\n' "$payload" | "$python" -I -S -X utf8 "$pyz" launch "$dir" "$n" >>"$dir/log" 2>&1 &
   work=$!
   guard 3>&- &
   while :; do

@@ -36,10 +36,12 @@ def command_words(command: Any, python: str) -> List[str]:
     return words
 
 
-def work_environment(box: Dict[str, Any], spec: Dict[str, Any], ours: Dict[str, str], secrets: Dict[str, str]) -> Dict[str, str]:
+def work_environment(
+    box: Dict[str, Any], spec: Dict[str, Any], ours: Dict[str, str], secrets: Dict[str, str], named: str = ""
+) -> Dict[str, str]:
     """Return the environment of the work: recorded at `up`, platform defaults, spec, ours, secrets.
 
-    Nothing of the connection that started us and nothing of the client gets in.
+    ``named`` is a directory where `python` is the chosen interpreter; it comes first on PATH. Nothing of the connection that started us and nothing of the client gets in.
     """
     env: Dict[str, str] = {}
     env.update(box.get("environment", {}))
@@ -52,7 +54,9 @@ def work_environment(box: Dict[str, Any], spec: Dict[str, Any], ours: Dict[str, 
     python = spec.get("python") or ""
     if python:
         # a string command that says `python` must find the same interpreter as a list of words does
-        env["PATH"] = os.path.dirname(python) + os.pathsep + env.get("PATH", "/usr/local/bin:/usr/bin:/bin")
+        first = [named] if named else []
+        rest = env.get("PATH", "/usr/local/bin:/usr/bin:/bin")
+        env["PATH"] = os.pathsep.join(first + [os.path.dirname(python), rest])
     env.setdefault("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
     env.setdefault("HOME", os.path.expanduser("~"))
     return env
@@ -106,10 +110,11 @@ def main(run_dir: str, number: int) -> int:
     except FileNotFoundError:
         box = {}
     stage = next(s for s in attempt["stages"] if s["name"] == attempt["stage"])
-    env = work_environment(
-        box, spec, our_environment(box_files, run, attempt, int(box.get("thread_cap", 0))), payload.get("secrets", {})
-    )
-    words = command_words(stage["run"], spec.get("python") or "")
+    ours = our_environment(box_files, run, attempt, int(box.get("thread_cap", 0)))
+    python = spec.get("python") or ""
+    named = box_files.interpreter_dir(python) if python else ""
+    env = work_environment(box, spec, ours, payload.get("secrets", {}), named)
+    words = command_words(stage["run"], python)
     os.setsid()
     reset_signals()
     os.umask(int(box.get("umask", 0o022)))

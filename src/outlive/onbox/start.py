@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import shlex
 import subprocess
 import time
 from contextlib import contextmanager
@@ -93,6 +94,22 @@ def _create(box: BoxFiles, spec: Dict[str, Any], digest: str, token: str) -> Run
     return run
 
 
+def name_interpreter(box: BoxFiles, python: str) -> None:
+    """Make a directory where `python` and `python3` start the chosen interpreter.
+
+    Images have `python3` without `python`, or the other way round. A small script and not a link: a virtual
+    environment is found by the path that it is started with.
+    """
+    if not python:
+        return
+    folder = box.interpreter_dir(python)
+    os.makedirs(folder, exist_ok=True)
+    for name in ("python", "python3"):
+        path = os.path.join(folder, name)
+        if not os.path.exists(path):
+            write_aside(path, ("#!/bin/sh\nexec %s \"$@\"\n" % shlex.quote(python)).encode("utf-8", "surrogateescape"), 0o755)
+
+
 def _go_on(box: BoxFiles, found: Dict[str, Any], request: Dict[str, Any]) -> Dict[str, Any]:
     run = box.run(found["run"])
     if found["state"] == "succeeded" and found["ended"]:
@@ -115,6 +132,8 @@ def wake(box: BoxFiles, run_id: str, payload: Dict[str, Any]) -> bool:
     run = box.run(run_id)
     if not os.path.exists(run.spec):
         raise Refused("no_run", "no run %s on this box" % run_id)
+    with open(run.spec) as text:
+        name_interpreter(box, json.load(text)["python"])
     payload = _with_kept_secrets(run, payload)
     until = time.monotonic() + 10.0
     while supervised(run):

@@ -1,5 +1,6 @@
 """Every name that we write on a box, in one place. Who may delete each is in docs/design/on-disk.md."""
 
+import hashlib
 import os
 import random
 import re
@@ -23,7 +24,7 @@ class BoxFiles:
         self.code = os.path.join(self.dir, "code")
         self.setup = os.path.join(self.dir, "setup")
         """One empty file per setup digest that succeeded on this box."""
-        self.data = os.path.join(self.dir, "data")
+        self.bin = os.path.join(self.dir, "bin")
         self.runs = os.path.join(self.dir, "runs")
         self.start_lock = os.path.join(self.dir, "start.lock")
         self.lease = os.path.join(self.dir, "lease.json")
@@ -40,6 +41,10 @@ class BoxFiles:
         except FileNotFoundError:
             return []
         return sorted((n for n in names if RUN_ID.match(n)), key=lambda n: (n.rsplit("-", 2)[1], n))
+
+    def interpreter_dir(self, python: str) -> str:
+        """Return the directory where `python` and `python3` mean this interpreter."""
+        return os.path.join(self.bin, hashlib.sha256(python.encode("utf-8", "surrogateescape")).hexdigest()[:12])
 
     def snapshot(self, digest: str) -> str:
         return os.path.join(self.code, digest + ".tar")
