@@ -286,7 +286,7 @@ def costs_of(place: Place, action: str, verb: Verb | None) -> Costs:
     """Return what the box has cost by the recorded price, and what goes on billing after the verb."""
     platform = place.platform
     if not platform.has_meter:
-        return Costs(why_unknown="your own machine; no meter of ours")
+        return Costs(why_unknown="your own machine: nothing bills")
     bills: tuple[str, ...] = ()
     if action in ("stop", "destroy") and verb is not None:
         state = "stopped" if verb.role == "pause" else "destroyed"
