@@ -5,8 +5,8 @@
   (NotHere, 4).
 * **Knowing costs nothing.** Name, capabilities and reasons are told without asking anybody; a place that does not
   answer has the same ones. Opening a place connects to nothing.
-* **One scheduler.** Detached work goes through ``scheduler`` (``schedulers.base``) and nothing else; a place can do what
-  its scheduler can, and what its platform and storage add.
+* **One scheduler.** Detached work goes through ``scheduler`` (``schedulers.base``) and nothing else; a place can do
+  what its scheduler can, and what its platform and storage add.
 * **The right place or none.** Every call checks that the far end is this place and not another at its address
   (PlaceError).
 * ``close`` may be called twice, and ends nothing that runs there.
