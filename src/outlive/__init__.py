@@ -4,7 +4,11 @@ Importing this package is cheap and works on Python 3.8, because the travelling 
 are imported on boxes; the names of ``__all__`` are the public library and are loaded on first use.
 """
 
-from typing import Any, Dict, List
+from __future__ import annotations
+
+TYPE_CHECKING = False  # a type checker takes it for true; importing typing would double the start of every command
+if TYPE_CHECKING:
+    from typing import Any, Dict, List
 
 __version__ = "0.1.0"
 

@@ -5,20 +5,25 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from outlive.ledger.secret import Secrets
 from outlive.views.printable import json_safe
+
+if TYPE_CHECKING:
+    from outlive.ledger.secret import Secrets
 
 MIN_COLUMNS = 24
 
 
 def columns() -> int:
     """Return the width to write for: the terminal's, or 100 where there is none."""
-    return max(MIN_COLUMNS, shutil.get_terminal_size((100, 24)).columns)
+    try:
+        told = int(os.environ.get("COLUMNS", "0"))
+        return max(MIN_COLUMNS, told or os.get_terminal_size(sys.stdout.fileno()).columns or 100)
+    except (AttributeError, ValueError, OSError):
+        return 100
 
 
 def colour_wanted() -> bool:

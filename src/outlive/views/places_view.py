@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from outlive.ledger import Box
-from outlive.platforms.model import Platform
 from outlive.views import amounts, run_view
 from outlive.views.printable import fold, one_line, table, width
+
+if TYPE_CHECKING:
+    from outlive.ledger import Box
+    from outlive.platforms.model import Platform
 
 WORDS = {
     "as of": "not asked; last seen {ago}",
