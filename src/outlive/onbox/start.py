@@ -46,8 +46,9 @@ def start(box: BoxFiles, request: Dict[str, Any]) -> Dict[str, Any]:
         raise Refused("bad_spec", str(error))
     digest = specs.digest(spec)
     with start_lock(box):
-        same = [s for s in job_runs(box) if s["job"] == spec["job"] and not s["fenced"]]
-        for found in same:
+        of_job = [s for s in job_runs(box) if s["job"] == spec["job"]]
+        same = [s for s in of_job if not s["fenced"]]
+        for found in of_job:
             if found["token"] == request["token"]:
                 same = [found]
                 digest = found["spec"]  # the same intent is the same start, however often it is sent

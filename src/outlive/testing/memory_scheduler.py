@@ -69,9 +69,10 @@ class MemoryScheduler:
         except ValueError as error:
             raise UsageError(f"{self.place.name}: {error}", safe="Nothing was started.") from error
         digest = specs.digest(whole)
-        of_job = [r for r in self.place.runs.values() if r.view.job == whole["job"] and r.view.fenced is None]
+        of_job = [r for r in self.place.runs.values() if r.view.job == whole["job"]]
         made = [r for r in of_job if r.view.token == token]
-        newest = made[0] if made else of_job[-1] if of_job else None
+        same = made or [r for r in of_job if r.view.fenced is None]
+        newest = same[-1] if same else None
         if newest is not None and not made and newest.view.spec_digest != digest:
             if not newest.view.ended:
                 raise SpecDiffers(

@@ -600,9 +600,9 @@ def check_waits_for_secrets(bench: Bench) -> None:
 
 
 def check_fence(bench: Bench) -> None:
-    """A fenced run says who continued it, and no attempt of it starts again: not by time, ``wake`` or ``retry``."""
-    job = new_job()
-    made = bench.submit(job, GOOD, hold=True)
+    """A fenced run says who continued it; no attempt of it starts again by time, ``wake``, ``retry`` or its token."""
+    job, token = new_job(), uuid.uuid4().hex
+    made = bench.submit(job, GOOD, token=token, hold=True)
     by = {"run": f"{job}-260101-abcd", "box": "another"}
     bench.scheduler.fence(made.run, by)
     found = bench.until(made.run, lambda s: s["fenced"], "fenced")
@@ -611,6 +611,7 @@ def check_fence(bench: Bench) -> None:
     bench.scheduler.wake(made.run, {})
     bench.ended(made.run)
     bench.scheduler.ask(made.run, _request("retry"), wait_s=8.0)
+    assert bench.submit(job, GOOD, token=token).run == made.run
     bench.pause()
     assert bench.status(made.run)["attempt"] == 0
     assert bench.submit(job, GOOD).run != made.run
