@@ -136,7 +136,9 @@ class Watch:
         self.crew = Crew(1)
         records = read_all(box.lease_journal)
         self.since_b = idle_since(records, self.machine)
-        told = [r for r in records if r["k"] == "lease_over" and r["lease"] == lease["id"] and r["machine"] == self.machine]
+        told = [
+            r for r in records if r["k"] == "lease_over" and r["lease"] == lease["id"] and r["machine"] == self.machine
+        ]
         self.told_b: Optional[float] = float(told[-1]["b"]) if told else None
         self._count = 0
 
@@ -180,7 +182,9 @@ class Watch:
 
             def done(answer: Dict[str, Any], position: int = position) -> None:
                 # the address itself is a secret; its position in the list is not
-                self._append("notified", notice="box_idle", to=position, ok="error" not in answer, why=answer.get("error", ""))
+                self._append(
+                    "notified", notice="box_idle", to=position, ok="error" not in answer, why=answer.get("error", "")
+                )
 
             self.crew.add("idle-%d-%d" % (self._count, position), "notice", {"url": url, "body": body}, 60.0, done)
 

@@ -113,6 +113,7 @@ def run_ask(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[b
     import time
 
     from outlive.onbox import inbox, start
+    from outlive.onbox.payload import deliver
     from outlive.wire.journal import read_all
 
     run = box.run(request["run"])
@@ -121,7 +122,12 @@ def run_ask(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[b
     ask = dict(request["ask"])
     if ask.get("kind") not in inbox.KINDS:
         raise Refused("bad_ask", "no request is called %r" % ask.get("kind"))
-    inbox.put(run.inbox, ask, int(boot_s() * 1000))
+    try:
+        inbox.put(run.inbox, ask, int(boot_s() * 1000))
+    except OSError:
+        with start.start_lock(box):
+            if not deliver(run, {"ask": ask}):
+                raise
     now = status(box, run)
     if now["ended"] or not now["supervised"]:
         start.wake(box, run.id, request.get("payload") or {})

@@ -33,25 +33,42 @@ def pending(context: Context) -> List[Dict[str, Any]]:
 def handle(context: Context, handlers: Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]]) -> None:
     """Answer every pending request. The answer is in the journal before the file is removed."""
     for request in pending(context):
-        try:
-            answer = handlers[request["kind"]](request)
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            # a request that cannot be carried out is answered, or it would be tried for ever
-            answer = {"ok": False, "text": "%s: %s" % (type(error).__name__, error)}
-        context.record("answered", id=request["id"], asked=request["kind"], **answer)
+        carry_out(context, handlers, request)
         _drop(request["file"])
 
 
+def carry_out(
+    context: Context, handlers: Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]], request: Dict[str, Any]
+) -> None:
+    """Do what one request asks and journal the answer; one that was answered is not done again."""
+    if (
+        request.get("kind") not in handlers
+        or not isinstance(request.get("id"), str)
+        or request["id"] in context.view.answers
+    ):
+        return
+    try:
+        answer = handlers[request["kind"]](request)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        # a request that cannot be carried out is answered, or it would be tried for ever
+        answer = {"ok": False, "text": "%s: %s" % (type(error).__name__, error)}
+    context.record("answered", id=request["id"], asked=request["kind"], **answer)
+
+
 def put(inbox: str, request: Dict[str, Any], sequence: int) -> None:
-    """Publish a request for the supervisor (the client's half, run on the box)."""
+    """Publish a request for the supervisor (the client's half, run on the box). Raises OSError when there is no room."""
     os.makedirs(inbox, exist_ok=True)
     final = os.path.join(inbox, "%012d-%s.json" % (sequence, request["id"]))
     aside = os.path.join(inbox, ".%s.part" % request["id"])
-    with open(aside, "w") as text:
-        text.write(json.dumps(request))
-        text.flush()
-        os.fsync(text.fileno())
-    os.replace(aside, final)
+    try:
+        with open(aside, "w") as text:
+            text.write(json.dumps(request))
+            text.flush()
+            os.fsync(text.fileno())
+        os.replace(aside, final)
+    except OSError:
+        _drop(aside)
+        raise
 
 
 def _drop(path: str) -> None:

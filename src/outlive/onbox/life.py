@@ -16,7 +16,7 @@ from outlive.onbox.children import Crew
 from outlive.onbox.context import NO_ROOM, Context, read_json
 from outlive.onbox.prove import baseline
 from outlive.probes.cgroup import cgroup
-from outlive.probes.disk import disk
+from outlive.probes.disk import Disk, disk
 from outlive.wire.clock import boot_s
 from outlive.wire.names import write_aside
 from outlive.wire.states import OUTCOME_CLASSES, REMEDIES
@@ -29,6 +29,8 @@ TAIL_BYTES = 256 * 1024
 SETTLE_S = 60.0
 """How long the judgement of a dead attempt waits for its log to be read and its last checkpoint to be proved."""
 LEFTOVER_GRACE_S = 10.0
+FULL_BYTES = 1 << 20
+FULL_INODES = 16
 UNKILLABLE_S = 30.0
 """A process that survives KILL for so long sits in the kernel; waiting for it would hold up the run for ever."""
 ROSTER_TRIES = 5
@@ -300,7 +302,7 @@ class Life:
             ok, why = self._stage_artifacts(current.stage)
         except (OSError, ValueError, MemoryError) as error:
             ok, why = None, "the artifacts could not be looked at: %s" % error
-        tail = _tail(context.run.log, current.log_from)
+        said = tuple(fatal_lines(_tail(context.run.log, current.log_from)))
         return Evidence(
             exit_code=status,
             signal=signal_number,
@@ -310,8 +312,9 @@ class Life:
             oom_kill_delta=oom_now - oom_then if oom_now is not None and oom_then is not None else None,
             disk_bytes_free=space.free_bytes,
             disk_inodes_free=space.free_inodes,
-            disk_refused=self.disk_refused,
-            fatal_lines=tuple(fatal_lines(tail)),
+            # work that filled the disk cannot write its last words into the log either
+            disk_refused=self.disk_refused or ("" if said else _full(space)),
+            fatal_lines=said,
             nan_seen=self.nan_seen,
             artifacts_ok=ok,
             artifacts_why=why,
@@ -548,8 +551,8 @@ class Life:
             try:
                 write_aside(context.run.roster, json.dumps(manifest).encode("utf-8"))
             except OSError as error:
+                self._roster_retry_b = boot_s() + (0.0 if context.release_reserve() else 5.0)
                 context.state("finishing", "the manifest cannot be written: %s" % error.strerror)
-                self._roster_retry_b = boot_s() + 5.0
                 return
             context.record("roster", entries=len(answer["entries"]), bytes=sum(e["bytes"] for e in answer["entries"]),
                            inferred=answer["inferred"], missing=answer["missing"])
@@ -582,6 +585,13 @@ class Life:
         self.roster_answer = self.ending = self.finishing_since_b = None
         self.next_start_b = self._roster_retry_b = 0.0
         self._roster_tries = 0
+
+
+def _full(space: Disk) -> str:
+    """Return ``bytes`` or ``inodes`` when a file system has none of them left to speak of."""
+    if space.free_bytes is not None and space.free_bytes < FULL_BYTES:
+        return "bytes"
+    return "inodes" if space.free_inodes is not None and space.free_inodes < FULL_INODES else ""
 
 
 def _may_not_be_empty(entry: Dict[str, Any]) -> bool:

@@ -1,5 +1,7 @@
 """Secrets and notice addresses that reach a supervisor which lives already: through a named pipe, never a file.
 
+Requests come the same way (``ask``) when the disk has no room for them: a stop must be possible then.
+
 What is in a pipe is in the kernel's memory alone. Nobody is killed to be told something, and what the
 supervisor already holds stays: an arriving payload adds to it.
 """
@@ -16,7 +18,7 @@ from outlive.wire.names import RunFiles
 def merge(held: Dict[str, Any], new: Dict[str, Any]) -> Dict[str, Any]:
     """Return what is held with the new values over it; what the new one does not mention is kept."""
     merged = dict(held)
-    merged.update({k: v for k, v in new.items() if v and k != "secrets"})
+    merged.update({k: v for k, v in new.items() if v and k not in ("secrets", "ask")})
     secrets = dict(held.get("secrets") or {})
     secrets.update(new.get("secrets") or {})
     if secrets:

@@ -191,6 +191,8 @@ class Supervisor:
         payload = self.pipe.read()
         if payload is not None:
             self.context.payload = merge(self.context.payload, payload)
+            if isinstance(payload.get("ask"), dict):
+                inbox.carry_out(self.context, self.handlers(), payload["ask"])
             self.life.payload_came()
 
     def _answer(self) -> None:

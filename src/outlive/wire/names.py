@@ -117,7 +117,11 @@ def write_aside(path: str, data: bytes, mode: int = 0o600) -> None:
         os.unlink(aside)
         raise
     os.close(fd)
-    os.replace(aside, path)
+    try:
+        os.replace(aside, path)
+    except OSError:
+        os.unlink(aside)
+        raise
     sync_directory(os.path.dirname(path))
 
 

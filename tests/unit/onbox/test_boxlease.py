@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+from servers.onbox import Refused
 
 from outlive.onbox.boxlease import idle_since
 
@@ -115,8 +116,10 @@ def test_another_boot_starts_the_count_anew():
     assert idle_since(records + [{"k": "lease_busy", "machine": "b"}], "b") is None
 
 
-@pytest.mark.parametrize("bad", [{}, {"idle_s": "x"}, {"idle_s": 0}, {"idle_s": 5, "repeat_s": -1}, {"idle_s": float("nan")}])
+@pytest.mark.parametrize(
+    "bad", [{}, {"idle_s": "x"}, {"idle_s": 0}, {"idle_s": 5, "repeat_s": -1}, {"idle_s": float("nan")}]
+)
 def test_a_lease_that_makes_no_sense_is_refused(box, bad):
-    with pytest.raises(Exception, match="box lease"):
+    with pytest.raises(Refused, match="box lease"):
         box.call("lease_set", **bad)
     assert not os.path.exists(box.files.lease)

@@ -43,7 +43,9 @@ def test_checkpoints_and_result_are_copied_and_read_back(box, tmp_path):
 
 
 def test_a_place_that_is_not_there_is_said_and_nothing_is_created(box, tmp_path):
-    run = box.python(SAVES, durable={"to": str(tmp_path / "not-mounted")}, artifacts=ARTIFACTS, limits={"final_copy_s": 1.0})
+    run = box.python(
+        SAVES, durable={"to": str(tmp_path / "not-mounted")}, artifacts=ARTIFACTS, limits={"final_copy_s": 1.0}
+    )
     end = run.ended()
     assert end["state"] == "succeeded"
     assert "NOT all of it is in the safe place" in end["why"] and "not there" in end["why"]
@@ -55,7 +57,9 @@ def test_a_place_that_refuses_is_said(box, tmp_path):
     """A file stands where the run's directory would be."""
     safe = tmp_path / "safe"
     safe.mkdir()
-    spec = box.spec(["python", "-c", SAVES], durable={"to": str(safe)}, artifacts=ARTIFACTS, limits={"final_copy_s": 1.0})
+    spec = box.spec(
+        ["python", "-c", SAVES], durable={"to": str(safe)}, artifacts=ARTIFACTS, limits={"final_copy_s": 1.0}
+    )
     answer = box.call("run_start", token="t", spec=spec, payload={}, hold=True)
     (safe / answer["run"]).write_text("in the way")
     run = box.python(SAVES, token="t", durable={"to": str(safe)}, artifacts=ARTIFACTS, limits={"final_copy_s": 1.0})
@@ -66,7 +70,10 @@ def test_a_place_that_refuses_is_said(box, tmp_path):
 
 def test_nothing_without_a_copy_is_pruned(box, tmp_path):
     run = box.python(
-        SAVES, durable={"to": str(tmp_path / "gone")}, artifacts=dict(ARTIFACTS, keep={"latest": 1}), limits={"final_copy_s": 0.5}
+        SAVES,
+        durable={"to": str(tmp_path / "gone")},
+        artifacts=dict(ARTIFACTS, keep={"latest": 1}),
+        limits={"final_copy_s": 0.5},
     )
     run.ended()
     assert len(os.listdir(run.path("ckpt"))) == 4

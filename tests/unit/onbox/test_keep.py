@@ -27,7 +27,9 @@ def some(rng, number):
         "path": "ckpt/%s-%03d" % (rng.choice(("ck", "best", "epoch")), number),
         "step": None if stepless and rng.random() < 0.5 else rng.randrange(50),
         "mtime_ns": rng.randrange(10**12),
-        "metric": rng.choice(({}, {"loss": rng.random()}, {"val_loss": rng.random()}, {"loss": float("nan")}, {"loss": "x"})),
+        "metric": rng.choice(
+            ({}, {"loss": rng.random()}, {"val_loss": rng.random()}, {"loss": float("nan")}, {"loss": "x"})
+        ),
         "files": [{"sha256": "%d-%d" % (number, i)} for i in range(rng.randrange(1, 3))],
     }
 
@@ -103,7 +105,8 @@ def test_a_lease_of_another_boot_or_of_the_past_is_void(box):
     first = run.until_journal("checkpoint")
     machine = box.call("hello")["machine"]
     for name, lease in (
-        ("old", {"machine": machine, "until_b": boot_s() - 1}), ("other", {"machine": "another boot", "until_b": boot_s() + 999}),
+        ("old", {"machine": machine, "until_b": boot_s() - 1}),
+        ("other", {"machine": "another boot", "until_b": boot_s() + 999}),
     ):
         with open(os.path.join(run.files.leases, name + ".json"), "w") as handle:
             json.dump(dict(lease, paths=[first["path"]]), handle)

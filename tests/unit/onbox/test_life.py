@@ -270,7 +270,15 @@ def test_set_up_runs_once_for_a_box_and_a_digest(box):
         (": > model.pt", {}, [], "model.pt"),
         (": > result.dat", {"roster": ["result.dat"]}, [], "result.dat"),
     ],
-    ids=["produces", "roster", "zero-files", "corrupt-declared", "corrupt-inferred", "empty-container", "empty-declared"],
+    ids=[
+        "produces",
+        "roster",
+        "zero-files",
+        "corrupt-declared",
+        "corrupt-inferred",
+        "empty-container",
+        "empty-declared",
+    ],
 )
 def test_status_zero_without_the_artifacts_is_suspect(box, command, artifacts, produces, said):
     end = box.start([{"name": "main", "run": command, "produces": produces}], artifacts=artifacts).ended()
@@ -318,15 +326,19 @@ def test_words_arrive_exactly(box):
 
 
 def test_a_string_goes_through_a_shell(box):
-    run = box.start("for i in 1 2 3; do echo line$i; done | tee out.txt | cat; [[ $OUTLIVE_STAGE == main ]] && echo bash > b")
+    run = box.start(
+        "for i in 1 2 3; do echo line$i; done | tee out.txt | cat; [[ $OUTLIVE_STAGE == main ]] && echo bash > b"
+    )
     assert run.ended()["state"] == "succeeded"
     assert run.log().split() == [b"line1", b"line2", b"line3"]
 
 
 def test_the_environment_is_the_boxs_not_the_clients(box):
     box.environment.update(LEAK_ME="client", PYTHONHOME="/nowhere", OUTLIVE_ATTEMPT="f" * 32)
-    box.call("record_box", box={"environment": {"PATH": os.environ["PATH"], "FROM_LOGIN": "1"}, "defaults": {"D": "2"},
-                                "thread_cap": 3})
+    box.call(
+        "record_box",
+        box={"environment": {"PATH": os.environ["PATH"], "FROM_LOGIN": "1"}, "defaults": {"D": "2"}, "thread_cap": 3},
+    )
     code = "import json, os; json.dump(dict(os.environ), open('env.json', 'w'))"
     run = box.python(code, env={"LR": "0.1", "OMP_NUM_THREADS": "5"})
     assert run.ended()["state"] == "succeeded"
@@ -338,7 +350,7 @@ def test_the_environment_is_the_boxs_not_the_clients(box):
     assert (env["MKL_NUM_THREADS"], env["OMP_NUM_THREADS"]) == ("3", "5")
     assert env["OUTLIVE_RUN"] == run.id and env["OUTLIVE_ATTEMPT"] != "f" * 32
     assert env["PYTHONPYCACHEPREFIX"].startswith(box.files.dir)
-    assert env["PATH"].split(":")[0] == os.path.dirname(sys.executable)
+    assert os.path.dirname(sys.executable) in env["PATH"].split(":")[:2], "a string command finds it as well"
 
 
 def test_what_a_log_may_hold(box):
@@ -361,7 +373,7 @@ open("done.txt", "w").write("ok")
     assert b"".join(p for h, p in frames if h["t"] == "log") == run.log()
 
 
-@pytest.mark.parametrize("name", ["数据 盘", "it's \"quoted\" $HOME", "two\nlines", "-dash"])
+@pytest.mark.parametrize("name", ["数据 盘", 'it\'s "quoted" $HOME', "two\nlines", "-dash"])
 def test_a_root_may_have_any_name(box_at, tmp_path, name):
     box = box_at(tmp_path / name)
     run = saves(box, 12, 0.1)

@@ -45,7 +45,10 @@ def kill_all(run):
 
 def code(pause_s):
     # the canary itself must not be in the command line
-    return "import os, time; print('ready', flush=True); assert os.environ['TOKEN'].startswith('canary-7f'); time.sleep(%s); open('x.txt', 'w').write('x')" % pause_s
+    return (
+        "import os, time; print('ready', flush=True); assert os.environ['TOKEN'].startswith('canary-7f'); time.sleep(%s); open('x.txt', 'w').write('x')"
+        % pause_s
+    )
 
 
 def test_a_secret_is_in_no_argument_no_file_and_no_environment_but_the_works(box):
@@ -63,7 +66,11 @@ def test_a_secret_is_in_no_argument_no_file_and_no_environment_but_the_works(box
 
 
 def test_the_keeper_gives_the_secrets_back_to_a_new_supervisor(box):
-    run = box.python("import os, time; print('r', flush=True); os.environ['TOKEN']; time.sleep(0 if os.path.exists('x') else 60); open('x', 'w').write('x')", payload=PAYLOAD, **NAMES)
+    run = box.python(
+        "import os, time; print('r', flush=True); os.environ['TOKEN']; time.sleep(0 if os.path.exists('x') else 60); open('x', 'w').write('x')",
+        payload=PAYLOAD,
+        **NAMES,
+    )
     run.until_journal("first_line")
     os.kill(run.supervisor_pid(), signal.SIGKILL)
     run.until(lambda s: s["supervised"] and len(run.journal("supervisor")) == 2)
@@ -134,7 +141,9 @@ def test_secrets_kept_on_the_box_are_private_and_removed_at_the_end(box):
 
 
 def test_secrets_kept_on_the_box_survive_its_restart(box):
-    run = box.python(code("0 if os.path.exists('x.txt') else 60"), payload=PAYLOAD, secrets={"names": ["TOKEN"], "keep": "box"})
+    run = box.python(
+        code("0 if os.path.exists('x.txt') else 60"), payload=PAYLOAD, secrets={"names": ["TOKEN"], "keep": "box"}
+    )
     run.until_journal("first_line")
     with open(run.path("x.txt"), "w"):
         pass

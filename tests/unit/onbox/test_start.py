@@ -3,13 +3,9 @@
 import threading
 
 import pytest
+from servers.onbox import Refused
 
 QUICK = "import time; print('ready', flush=True); time.sleep(%s); open('x.txt', 'w').write('x')"
-
-
-def make_refused(box):
-    from_conftest = type(box).call.__globals__["Refused"]
-    return from_conftest
 
 
 def test_the_same_intent_is_the_same_run(box):
@@ -58,9 +54,8 @@ def test_a_suspect_run_is_run_again_not_only_looked_at_again(box):
 
 
 def test_another_spec_is_refused_while_the_run_lives_with_the_differences(box):
-    refused = make_refused(box)
     run = box.python(QUICK % 3, env={"LR": "1"})
-    with pytest.raises(refused) as caught:
+    with pytest.raises(Refused) as caught:
         box.python(QUICK % 3, env={"LR": "2"})
     assert caught.value.code == "run_alive"
     assert caught.value.facts["run"] == run.id
@@ -112,7 +107,7 @@ def test_a_held_run_waits_for_its_start(box):
     ],
 )
 def test_a_spec_that_cannot_be_executed_is_refused_in_words(box, keys, said):
-    with pytest.raises(make_refused(box)) as caught:
+    with pytest.raises(Refused) as caught:
         box.python("pass", **keys)
     assert caught.value.code == "bad_spec" and said in str(caught.value)
     assert box.files.run_ids() == []
@@ -151,14 +146,13 @@ def test_looking_never_keeps_a_supervisor_from_starting(box):
 
 
 def test_purge_refuses_live_runs_and_another_box(box):
-    refused = make_refused(box)
     run = box.python(QUICK % 2)
     box_id = box.call("hello")["box_id"]
-    with pytest.raises(refused) as caught:
+    with pytest.raises(Refused) as caught:
         box.call("purge", box_id=box_id)
     assert caught.value.code == "run_alive" and caught.value.facts["runs"] == [run.id]
     run.ended()
-    with pytest.raises(refused) as caught:
+    with pytest.raises(Refused) as caught:
         box.call("purge", box_id="0" * 32)
     assert caught.value.code == "other_box"
     assert box.call("purge", box_id=box_id, runs=[run.id])["removed"] == [run.files.dir]

@@ -93,7 +93,9 @@ def test_the_lease_ends_the_work_and_says_so(box):
 
 
 def test_a_lease_can_be_extended(box):
-    run = box.python("import time; print('x', flush=True); time.sleep(4); open('x', 'w').write('x')", lease={"max_s": 2.5})
+    run = box.python(
+        "import time; print('x', flush=True); time.sleep(4); open('x', 'w').write('x')", lease={"max_s": 2.5}
+    )
     run.until_journal("first_line")
     answer = run.ask("extend", add_s=30.0)
     assert answer["ok"] and "32" in answer["text"]
@@ -140,7 +142,10 @@ time.sleep(0.5)
 
 
 def test_a_signal_that_would_kill_is_never_sent(box):
-    run = box.python("import time; print('ready', flush=True); time.sleep(3); open('x', 'w').write('x')", artifacts={"signal": "USR1"})
+    run = box.python(
+        "import time; print('ready', flush=True); time.sleep(3); open('x', 'w').write('x')",
+        artifacts={"signal": "USR1"},
+    )
     run.until_journal("first_line")
     answer = run.ask("checkpoint")
     assert answer["ok"] is False and "would kill" in answer["text"]
@@ -185,7 +190,10 @@ json.dump({"a": 1}, open("final.json", "w"))
 time.sleep(600)
 """
     run = box.start(
-        [{"name": "main", "run": ["python", "-c", code], "produces": ["final.json"]}, {"name": "after", "run": "echo a > after.txt"}],
+        [
+            {"name": "main", "run": ["python", "-c", code], "produces": ["final.json"]},
+            {"name": "after", "run": "echo a > after.txt"},
+        ],
         limits={"hung_s": 1.0},
     )
     run.until_journal("first_line")

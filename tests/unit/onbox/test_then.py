@@ -34,7 +34,9 @@ def test_pause_does_not_take_the_machine_from_another_run(box, tmp_path):
 
 
 def test_a_command_that_fails_is_said(box):
-    run = box.python("open('x.txt', 'w').write('x')", then={"do": "pause", "argv": ["/bin/sh", "-c", "echo no power; exit 3"]})
+    run = box.python(
+        "open('x.txt', 'w').write('x')", then={"do": "pause", "argv": ["/bin/sh", "-c", "echo no power; exit 3"]}
+    )
     record = run.until_journal("then", ok=False)
     assert "ended with 3: no power" in record["why"]
 
