@@ -1,5 +1,6 @@
 """One attempt: starting it under a keeper, telling whether it lives, ending it."""
 
+import hashlib
 import json
 import os
 import pkgutil
@@ -12,21 +13,28 @@ from typing import Any, Dict, List, Optional
 from outlive.onbox.context import Context, read_json
 from outlive.probes.cgroup import cgroup
 from outlive.probes.process import is_alive, members, start_ticks
-from outlive.wire.names import write_aside
+from outlive.wire.names import BoxFiles, write_aside
 
 
-def keeper_script() -> str:
-    """Return the keeper's text; it is passed to ``sh -c`` so that no file of it can be lost."""
+def keeper_file(box: BoxFiles) -> str:
+    """Return the path of the keeper's script on this box, written if it is not there.
+
+    A file of its own keeps the process list readable; its name holds its digest, so it never changes under a
+    shell that reads it.
+    """
     raw = pkgutil.get_data("outlive.onbox", "keeper.sh")
     assert raw is not None
-    return raw.decode("ascii")
+    path = os.path.join(box.dir, "keeper-%s.sh" % hashlib.sha256(raw).hexdigest()[:16])
+    if not os.path.exists(path):
+        write_aside(path, raw)
+    return path
 
 
 def start_keeper(context: Context, mode: str, number: int) -> int:
     """Start a keeper (``work`` or ``guard``) in its own session and return its pid."""
     files = context.run.attempt(number)
     keeper = subprocess.Popen(
-        ["sh", "-c", keeper_script(), "outlive-keeper", mode, context.run.dir, str(number), sys.executable, _pyz()],
+        ["sh", keeper_file(context.box), mode, context.run.dir, str(number), sys.executable, _pyz()],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

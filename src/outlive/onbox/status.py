@@ -84,6 +84,10 @@ def _now(view: RunView, machine: str, has_supervisor: bool, work: Optional[bool]
             return view.state, view.state_why, not has_supervisor
         return "running", "its process is alive", not has_supervisor
     if has_supervisor:
+        if current is not None and not current.ended and current.machine != machine:
+            return "preempted", "the box restarted; its supervisor is about to start it again", False
+        if work is False and view.state in ("running", "stalled", "hung"):
+            return "unknown", "its process has ended; the supervisor is finding out how", False
         return view.state, view.state_why, False
     if current is not None and not current.ended and current.machine != machine:
         return "preempted", "the box restarted; the run goes on at the next contact", True
