@@ -102,8 +102,8 @@ def save(state: object, path: str, seconds: float = 0.0) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=700)
-    parser.add_argument("--save-every", type=int, default=70)
+    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--save-every", type=int, default=60)
     args = parser.parse_args()
 
     text = read_text()

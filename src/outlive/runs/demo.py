@@ -172,8 +172,8 @@ class Story:
 
         place = self.open()
         job = self.job()
-        started = run(self.home, job, place)
         twin = run(self.home, replace(job, name=TWIN), place)
+        started = run(self.home, job, place)
         self.ids = {VICTIM: started.run, TWIN: twin.run}
         self.watch(place)
         self.wait("neither run printed a loss", 60, lambda: all(self.points(name) for name in self.ids))
@@ -363,10 +363,10 @@ class Story:
         with resources.as_file(resources.files("outlive") / "demo_job") as source:
             shutil.copytree(source, project, ignore=shutil.ignore_patterns("__pycache__"))
         job = read_job(project / "outlive.toml")
-        self.total = 700
+        self.total = 600
         if self.fast:
-            self.total = 180
-            job = job.with_command(("python", "train.py", "--steps", str(self.total), "--save-every", "30"))
+            self.total = 240
+            job = job.with_command(("python", "train.py", "--steps", str(self.total), "--save-every", "20"))
         return job
 
     def open(self) -> Place:

@@ -62,6 +62,7 @@ def save_under_way(run: RunFiles, earliest: int, limit_s: float = 120.0) -> Path
                 continue  # it was finished meanwhile, or there is none to go back to
             if step_of(half) >= earliest and 0 < size < 0.6 * whole:
                 return half
+        check(alive(run), "the work ended before it could be killed")
         time.sleep(0.005)
     raise errors.CheckFailed(f"no save began within {limit_s:.0f} s")
 

@@ -172,7 +172,7 @@ class Panel:
         for name, words in (("undisturbed", "undisturbed"), ("killed", "killed, resumed")):
             last = self.curves[name][-1:]
             legend.append("━━ ", style=COLOURS[name])
-            legend.append(words + (f": step {last[0][1]}, loss {last[0][2]:.4f}   " if last else "   "), style="dim")
+            legend.append(words + (f" {last[0][2]:.4f} (step {last[0][1]})   " if last else "   "), style="dim")
         legend.truncate(columns)
         found.append(legend)
         return found
