@@ -31,16 +31,17 @@ from outlive.runs.place import Place
 from outlive.runs.remotes import leads_to_box
 from outlive.runs.result import Left, listing, read_left, standing
 from outlive.wire.clock import boot_s, wall_s
-from outlive.wire.names import DIR
+from outlive.wire.names import DIR, BoxFiles
 from outlive.wire.values import Copy, Proof
 
 SCAN_BUDGET_S = 20.0
 
-OURS = re.compile(
-    r"(?:box-id|box\.json|start\.lock|lease\.(?:json|jsonl|lock)|supervisor-[0-9a-f]+\.pyz|train-[0-9a-f]+\.zip"
-    r"|(?:code|data|setup)/.*|runs/.*)"
+_NAMES = BoxFiles("/")
+OUR_NAMES = frozenset(
+    v.rsplit("/", 1)[1] for v in vars(_NAMES).values() if isinstance(v, str) and posixpath.dirname(v) == _NAMES.dir
 )
-"""Names in our directory on a box. Anything else there was put by somebody."""
+"""Names of ours in our directory on a box, with all below them. What else is there was put by somebody."""
+OUR_PROGRAMS = re.compile(r"supervisor-[0-9a-f]+\.pyz|train-[0-9a-f]+\.zip|keeper-[0-9a-f]+\.sh")
 
 SHELL_TRACES = frozenset(
     {
@@ -367,7 +368,9 @@ def _own_directory(place: Place, runs: set[str]) -> tuple[tuple[int, int] | None
     stray = []
     for entry in entries:
         parts = entry.path.split("/")
-        ours = OURS.fullmatch(entry.path) and (parts[0] != "runs" or parts[1] in runs)
+        ours = parts[0] in OUR_NAMES or (len(parts) == 1 and OUR_PROGRAMS.fullmatch(parts[0]))
+        if parts[0] == "runs" and (len(parts) < 3 or parts[1] not in runs):
+            ours = False
         if not ours and not entry.link and ".part" not in entry.path:
             path = posixpath.join(place.box.root, DIR, entry.path)
             stray.append({"path": path, "bytes": entry.bytes, "mtime_w": entry.mtime_ns / 1e9})
