@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from outlive.runs.approve import approve_request, listed, revoke
 from outlive.runs.down import DownResult, down, loss_lines
 from outlive.runs.place import Place
 from outlive.runs.pull import pull
+from outlive.wire import clock
 
 
 @pytest.fixture
@@ -209,3 +211,16 @@ def test_a_refuted_result_keeps_the_gate_shut(place: Place) -> None:
 def test_nothing_bills_here_so_there_is_nothing_to_stop(place: Place) -> None:
     with pytest.raises(errors.UsageError, match="nothing"):
         down(place.home, place.name, action="stop")
+
+
+def test_an_approval_ends_after_a_quarter_of_an_hour(place: Place) -> None:
+    done(place)
+    asked = down(place.home, place.name, purge=True)
+    given = approve_request(place.home, asked.request, ran.Person(place.name))
+    try:
+        clock.set_clock(wall=lambda: time.time() + 16 * 60)
+        late = down(place.home, place.name, purge=True, approval_id=given.id)
+    finally:
+        clock.set_clock()
+    assert late.exit_code == 5 and isinstance(late.refusal, errors.ApprovalInvalid)
+    assert "time is over" in late.refusal.what and own(place).exists()
