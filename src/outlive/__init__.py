@@ -29,7 +29,8 @@ _PUBLIC: Dict[str, str] = {
 }
 """Public name -> module, or ``module:name`` where the two differ."""
 
-__all__: List[str] = ["__version__", *sorted(_PUBLIC)]
+__all__ = ["__version__"]
+__all__.extend(sorted(_PUBLIC))
 
 
 def __getattr__(name: str) -> Any:

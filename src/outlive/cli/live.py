@@ -44,7 +44,7 @@ class Live:
         """Draw the picture as it is now."""
         from rich.text import Text
 
-        height = min(MAX_ROWS, max(4, self._console.size.height) - 1)
+        height = min(MAX_ROWS, max(5, self._console.size.height) - 2)  # the cursor waits on a line of its own
         text = Text(no_wrap=True, overflow="crop")
         for number, row in enumerate(
             picture.frame(min(columns(), self._console.size.width), height, plain=self._plain)

@@ -96,14 +96,11 @@ class Parser(argparse.ArgumentParser):
             why.append(f"did you mean `{near}`?" if near else "")
         said = ", ".join(f"`{extra}`" for extra in extras)
         hint = [reason for reason in why if reason]
+        more = [[*self.prog.split(), "--help"]]
         if self.get_default("takes_command") and not extras[0].startswith("-"):
             hint.append("a command comes after `--`")
-        raise errors.UsageError(
-            f"{self.prog} does not know {said}",
-            why=hint,
-            safe="Nothing was done.",
-            next=[[*self.prog.split(), "--help"]],
-        )
+            more.insert(0, [*self.prog.split(), "--", *extras])
+        raise errors.UsageError(f"{self.prog} does not know {said}", why=hint, safe="Nothing was done.", next=more)
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
@@ -187,7 +184,7 @@ def _dispatch(words: list[str], verb: str) -> int:
     parser = build_parser(verb)
     args, extras = parser.parse_known_args(typed)
     mine = _below(parser).get(verb, parser)
-    if extras and getattr(args, "takes_rest", False) and args.words and args.words[0] == "ssh":
+    if extras and getattr(args, "takes_rest", False) and args.words and "ssh" in args.words[:2]:
         args.words = _ssh_line(typed[1:], mine)
     elif extras:
         assert isinstance(mine, Parser)

@@ -112,8 +112,11 @@ def follow_to_end(
         if live is not None:
             live.close()
     if not args.json and picture.status is not None and picture.status["ended"]:
+        from outlive.views.printable import fold
+
         for line in picture.end_lines():
-            print(secrets.redact(line), flush=True)
+            for part in fold(secrets.redact(line), columns(), "  "):
+                print(part, flush=True)
     return code_of(picture, args, followed=True, waited_for_end=until is None or until.kind == "done", met=met)
 
 
@@ -139,7 +142,7 @@ def code_of(
 
 def _own_status(status: dict[str, Any]) -> int | None:
     evidence = (status.get("outcome") or {}).get("evidence") or {}
-    for key in ("exit_status", "returncode", "status"):
+    for key in ("exit_code", "exit_status"):
         if isinstance(evidence.get(key), int):
             return int(evidence[key]) & 0xFF
     if isinstance(evidence.get("signal"), int):

@@ -33,7 +33,7 @@ WORDS = {
     "marker": "commits by marker (no safe rename)",
     "same disk": "same disk as {path}",
     "missing tools": "missing",
-    "runs here": "runs found there",
+    "runs here": "runs",
     "adopt": "take them over with: outlive adopt {box}",
     "next": "next",
 }

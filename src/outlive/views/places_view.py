@@ -103,7 +103,7 @@ def ps_lines(rows: list[BoxRow], columns: int, now_w: float | None = None) -> li
             lines.append("")
         lines += box_lines(row, columns, now_w)
     total = total_text(rows, now_w)
-    return [*lines, "", total] if total else lines
+    return [*lines, "", *fold(total, columns, "  ")] if total else lines
 
 
 def box_lines(row: BoxRow, columns: int, now_w: float) -> list[str]:
@@ -156,8 +156,10 @@ def run_table(row: BoxRow, columns: int, now_w: float) -> list[str]:
     if columns < 72:
         lines = []
         for name, state, detail in cells:
-            lines += [name] if width(name) + width(state) + 2 > columns else [f"{name}  {state}"]
-            lines += [] if len(lines) and lines[-1] != name else ["    " + state]
+            together = f"{name}  {state}"
+            lines += (
+                [together] if width(together) <= columns else [name, *("    " + s for s in fold(state, columns - 4))]
+            )
             lines += ["    " + part for part in fold(detail, max(12, columns - 4))] if detail else []
         return lines
     return table(cells, columns)

@@ -98,6 +98,8 @@ class Picture:
         """Take points of ``metrics.jsonl``."""
         for line in lines:
             point = point_from_wire(line)
+            if point.get("local"):  # steps of an epoch that starts again from zero are not the run's
+                point = {k: v for k, v in point.items() if k not in ("step", "total")}
             self.point.update({k: v for k, v in point.items() if v is not None})
             if isinstance(point.get("loss"), int | float):
                 self.losses.append(float(point["loss"]))
@@ -230,7 +232,7 @@ class Picture:
             self._checkpoint(columns, now_w) + self._resources(columns) + self._gpus(columns) + self._attention(columns)
         )
         rows = rows[: max(3, height - 3)]
-        foot = [self._footer(columns, now_w)] if footer else []
+        foot = [self._footer(columns, now_w)] if footer and not self.status.get("ended") else []
         room = min(log_lines, height - len(rows) - len(foot) - 1)
         tail = self.log_tail(room)
         if tail:
@@ -255,11 +257,11 @@ class Picture:
             facts.append(run_view.WORDS["attempt"].format(n=attempt))
         if age is not None and not status.get("ended"):
             facts.append(amounts.span(age))
-        right = ", ".join(facts)
+        right = cut(", ".join(facts), columns - 10)
         room = columns - width(right) - 2
         if width(left) > room:
-            left = cut(self.run, max(8, room))
-        return [(left, "title"), (" " * max(2, columns - width(left) - width(right)), ""), (cut(right, columns), role)]
+            left = cut(self.run, room)
+        return [(left, "title"), (" " * max(2, columns - width(left) - width(right)), ""), (right, role)]
 
     def _progress(self, columns: int, plain: bool) -> list[Row]:
         status = self.status or {}
