@@ -25,6 +25,7 @@ from outlive.transport.agent import Agent, Refused
 from outlive.transport.base import Exec
 from outlive.transport.open import open_exec
 from outlive.transport.ssh import SshExec
+from outlive.wire.names import DIR
 
 MIN_PYTHON = (3, 8)
 
@@ -123,7 +124,16 @@ def up(
         accept_new=known is None or bool(at),
         config_path=home.ssh_config,
     )
-    contact = first_contact(exec_, address)
+    mark = f"{known.root}/{DIR}/box-id" if known is not None and known.box_id and root in ("", known.root) else ""
+    try:
+        contact = first_contact(exec_, address, mark)
+    except errors.LoginRefused as error:
+        if isinstance(exec_, SshExec) and not error.login_lost:
+            # placed nowhere by us: a person pastes it into the console, or leaves it
+            error.why.append(f"or paste this key of ours into the console's form: {exec_.offer_key().public_line}")
+        raise
+    if known is not None and mark:  # asked before anything of ours is written there
+        _same_box(known, contact.readings["file"].get(mark, ""), address)
     platform, why = which_platform(asked_platform or (known.platform if known else ""), address, contact)
     root = root or (known.root if known else "") or root_of(platform, contact)
     words_python = python or (str(known.facts.get("python_asked") or "") if known else "")
@@ -132,13 +142,8 @@ def up(
         words_python = shutil.which("python3") or sys.executable
     agent = Agent(exec_, root, choose_python(words_python, platform, contact, exec_))
     hello = _hello(agent)
-    if known is not None and known.box_id and hello["box_id"] != known.box_id:
-        raise errors.PlaceError(
-            f"the machine at {address} is not {known.name}: its id is {hello['box_id'][:8]}, not {known.box_id[:8]}",
-            place=known.name,
-            safe=f"Nothing was changed. {known.name} stays on the list.",
-            next=[["outlive", "up", str(address), "--name", f"{known.name}-new"], ["outlive", "forget", known.name]],
-        )
+    if known is not None:
+        _same_box(known, hello["box_id"], address)
     state = home.state()
     if known is None:  # the same machine under another address is the same box
         same = [b for b in state.boxes.values() if b.box_id == hello["box_id"] and not b.forgotten]
@@ -180,6 +185,20 @@ def _now() -> float:
     return wall_s()
 
 
+def _same_box(known: Box, box_id: str, address: Address) -> None:
+    """Raise PlaceError unless the box at the address is the known one."""
+    if not known.box_id or box_id.strip() == known.box_id:
+        return
+    why = f"its id is {box_id[:8]}, not {known.box_id[:8]}" if box_id else "its disk has nothing of ours"
+    raise errors.PlaceError(
+        f"the machine at {address} is not {known.name}: {why}",
+        place=known.name,
+        why=[] if box_id else [f"either {known.name} came back empty, from its image, or this is another machine"],
+        safe=f"Nothing was changed. {known.name} and its runs stay on the list.",
+        next=[["outlive", "up", str(address), "--name", f"{known.name}-new"], ["outlive", "forget", known.name]],
+    )
+
+
 def default_local_root(home: Home) -> str:
     """Return the directory of the embedded box: under our state directory, so that nothing of the user's is near."""
     return str(home.dir / "local-box")
@@ -197,11 +216,12 @@ def _hello(agent: Agent) -> dict[str, Any]:
         ) from refused
 
 
-def first_contact(exec_: Exec, address: Address) -> Contact:
-    """Ask a shell on the box what is there. One round trip. Raises PlaceError."""
+def first_contact(exec_: Exec, address: Address, file: str = "") -> Contact:
+    """Ask a shell on the box what is there, and what one more ``file`` says. One round trip. Raises PlaceError."""
     script = (resources.files("outlive.onbox") / "contact.sh").read_text("ascii")
     questions = wanted(overrides=user_dir())
     lines = [f"{kind} {name}" for kind in ("env", "path", "file", "dmi", "mount") for name in questions.get(kind, [])]
+    lines += [f"file {file}"] if file else []
     for id_ in all_ids(overrides=user_dir()):
         facts = load_platform(id_, overrides=user_dir()).python
         lines += [f"python {path}" for path in (facts.path, *facts.candidates) if path and not path.startswith("~")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import glob
 import re
 import subprocess
 from collections.abc import Sequence
@@ -79,7 +80,7 @@ def known_aliases(config: Path | None = None) -> list[str]:
                 for pattern in rest.split():
                     full = Path(pattern).expanduser()
                     full = full if full.is_absolute() else base / full
-                    queue += sorted(full.parent.glob(full.name))
+                    queue += [Path(found) for found in sorted(glob.glob(str(full)))]
     return sorted(set(names))
 
 
