@@ -1,6 +1,7 @@
 """Flags become values; nothing is opened."""
 
 import pytest
+
 from outlive import errors
 from outlive.cli import main as cli
 from outlive.cli import run as verb

@@ -6,11 +6,11 @@ import pathlib
 import subprocess
 import sys
 
-import outlive as package
 import pytest
+
+import outlive as package
 from outlive import errors
 from outlive.cli import main as cli
-
 
 ENV = {**os.environ, "PYTHONPATH": str(pathlib.Path(package.__file__).resolve().parent.parent)}
 

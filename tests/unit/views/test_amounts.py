@@ -1,6 +1,7 @@
 import math
 
 import pytest
+
 from outlive.views import amounts
 
 

@@ -1,4 +1,5 @@
 import pytest
+
 from outlive.ledger import Box
 from outlive.ledger.state import LedgerState, Run
 from outlive.platforms.load import load

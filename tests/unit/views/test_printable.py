@@ -1,6 +1,7 @@
 import json
 
 import pytest
+
 from outlive.views.printable import cut, fold, json_safe, last_state_of, one_line, printable, table, width
 
 

@@ -1,6 +1,7 @@
 import json
 
 import pytest
+
 from outlive.runs.watch import Seen
 from outlive.views.printable import width
 from outlive.views.watch_view import EVENTS, Picture, event_text
