@@ -110,9 +110,9 @@ class Client:
         return found
 
     def until(
-        self, run_: str, test: Callable[[dict[str, Any]], Any], timeout_s: float = 20.0, wake_it: bool = False
+        self, run_: str, test: Callable[[dict[str, Any]], Any], timeout_s: float = 40.0, wake_it: bool = False
     ) -> dict[str, Any]:
-        """Look until the test is true of the status, and return it. AssertionError with the last one after that long."""
+        """Look until the test is true of the status, and return it; AssertionError with the last one after the time."""
         end = time.monotonic() + timeout_s
         while True:
             status = self.status(run_, wake_it=wake_it)

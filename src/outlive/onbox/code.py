@@ -14,6 +14,7 @@ import time
 from typing import IO, Any, Dict, Iterator, List, Optional, Tuple
 
 from outlive.onbox.part import Part
+from outlive.onbox.refused import Refused
 from outlive.probes.disk import disk
 from outlive.wire.frames import read_frames
 from outlive.wire.names import BoxFiles, sync_directory
@@ -21,6 +22,8 @@ from outlive.wire.names import BoxFiles, sync_directory
 MANIFEST = ".outlive-manifest.json"
 ABANDONED_S = 7 * 86400.0
 """A part file that nobody continued for so long is given up by the next push."""
+SPARE_BYTES, SPARE_INODES = 1 << 20, 24
+"""What a run needs beside its project's files: its directories, journal, log and exit records."""
 
 
 class BadSnapshot(Exception):
@@ -216,6 +219,25 @@ def _add(tar: tarfile.TarFile, name: str, mode: int, size: int, sha256: str, sou
         raise BadSnapshot("%r ended before its %d bytes" % (name, size))
     if hashed.sha256.hexdigest() != sha256:
         raise BadSnapshot("%r arrived with another content than announced" % name)
+
+
+def room(box: BoxFiles, digest: str) -> None:
+    """Raise Refused ``no_space``, with the numbers, when a snapshot's files do not fit beside the archives."""
+    files = _manifest(box.snapshot(digest))
+    need_bytes = sum(-(-int(f["bytes"]) // 4096) * 4096 for f in files) + SPARE_BYTES
+    folders = {os.path.dirname(f["path"]) for f in files}
+    need_inodes = len(files) + len(folders) + SPARE_INODES
+    space = disk(box.dir)
+    told = []
+    if space.free_bytes is not None and space.free_bytes < need_bytes:
+        told.append("%.1f MB needed, %.1f MB free" % (need_bytes / 1e6, space.free_bytes / 1e6))
+    if space.free_inodes is not None and space.free_inodes < need_inodes:
+        told.append("%d inodes needed, %d free" % (need_inodes, space.free_inodes))
+    if told:
+        raise Refused(
+            "no_space", "the %d files of the project do not fit: %s" % (len(files), "; ".join(told)),
+            bytes_needed=need_bytes, bytes_free=space.free_bytes, inodes_needed=need_inodes, inodes_free=space.free_inodes,
+        )
 
 
 def extract(box: BoxFiles, digest: str, work: str) -> int:

@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import time
 from contextlib import contextmanager
@@ -76,6 +77,8 @@ def start(box: BoxFiles, request: Dict[str, Any]) -> Dict[str, Any]:
 def _create(box: BoxFiles, spec: Dict[str, Any], digest: str, token: str) -> RunFiles:
     if spec["snapshot"] and not os.path.exists(box.snapshot(spec["snapshot"])):
         raise Refused("no_snapshot", "snapshot %s is not on this box" % spec["snapshot"][:12], snapshot=spec["snapshot"])
+    if spec["snapshot"]:
+        code.room(box, spec["snapshot"])
     os.makedirs(box.runs, exist_ok=True)
     while True:
         run = box.run(new_run_id(spec["job"], wall_s()))
@@ -87,7 +90,11 @@ def _create(box: BoxFiles, spec: Dict[str, Any], digest: str, token: str) -> Run
     for directory in (run.work, run.inbox, run.attempts, run.control, run.leases):
         os.mkdir(directory, 0o755 if directory == run.work else 0o700)
     if spec["snapshot"]:
-        code.extract(box, spec["snapshot"], run.work)
+        try:
+            code.extract(box, spec["snapshot"], run.work)
+        except OSError:
+            shutil.rmtree(run.dir, ignore_errors=True)  # half a work directory is no run, and its inodes are wanted
+            raise
     write_aside(run.spec, specs.canonical(spec))
     journal = JournalWriter(run.journal)
     journal.append("created", run=run.id, job=spec["job"], token=token, spec=digest, lease_max_s=spec["lease"]["max_s"])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from outlive.runs.home import Home
 from outlive.runs.look import look, note_state
 from outlive.runs.place import Place, open_place
-from outlive.runs.run import wake
+from outlive.runs.run import settled, wake
 from outlive.runs.up import UpResult, up
 
 
@@ -32,11 +32,11 @@ def adopt(home: Home, words: list[str], **options: Any) -> Adopted:
     for status in seen.runs:
         if status["needs_wake"]:
             place = open_place(home, found.place.box)
-            status = wake(home, place, home.state().runs.get(status["run"]), status)
+            status = settled(place, wake(home, place, home.state().runs.get(status["run"]), status))
             woke.append(status["run"])
         if status["state"] == "waiting":
             waiting.append(status["run"])
         runs.append(status)
-    note_state(home, seen)
+    note_state(home, replace(seen, runs=runs))
     home.ledger.append("adopted", box=found.place.name, runs=[r["run"] for r in runs])
     return Adopted(found.place, found, runs, woke, waiting)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -223,6 +224,22 @@ def successor(home: Home, run: str) -> dict[str, Any] | None:
         if lineage.get("run") == run:
             return {"run": note.get("run"), "box": note.get("box"), "lineage": lineage}
     return None
+
+
+def settled(place: Place, status: dict[str, Any], wait_s: float = 5.0) -> dict[str, Any]:
+    """Return the status of a run that was just woken as soon as its supervisor has said what it does, or later.
+
+    Before that word the status is still the one that the box's restart left.
+    """
+    until = time.monotonic() + wait_s
+    while not (
+        status["ended"] or status["state"] in ("starting", "running", "stalled", "hung", "waiting", "finishing")
+    ):
+        if time.monotonic() >= until:
+            break
+        time.sleep(0.2)
+        status = place.scheduler.poll({status["run"]: {}}, uuid.uuid4().hex).statuses.get(status["run"], status)
+    return status
 
 
 def wake(home: Home, place: Place, record: Run | None, status: dict[str, Any]) -> dict[str, Any]:

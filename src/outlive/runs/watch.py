@@ -21,7 +21,11 @@ HEARTBEAT_S = 60.0
 
 @dataclass
 class Seen:
-    """One look of a watcher. ``changed`` lists what is new since the last one."""
+    """One look of a watcher. ``changed`` lists what is new since the last one.
+
+    ``login_lost``: our key is refused while an older connection lives; the first look that says so has no status, later
+    ones are read through that connection.
+    """
 
     run: str
     box: str
@@ -35,6 +39,8 @@ class Seen:
     login_lost: bool = False
     woke: bool = False
     wall_s: float = 0.0
+    step: int | None = None
+    """The newest step that was read, from the metrics or the status."""
 
     @property
     def state(self) -> str:
@@ -69,7 +75,7 @@ class Until:
             return bool(seen.changed)
         if self.kind == "finding":
             return bool(status["alarms"])
-        return self.kind == "step" and (status["step"] or -1) >= self.step
+        return self.kind == "step" and (seen.step if seen.step is not None else -1) >= self.step
 
 
 def once(home: Home, record: Run, *, timeout_s: float = 20.0, wake_it: bool = True) -> Seen:
@@ -89,6 +95,7 @@ def _look(home: Home, place: Place, record: Run, mirror: Mirror, timeout_s: floa
     seen.journal = _lines(parts.get("journal"))
     seen.metrics = _lines(parts.get("metrics"))
     seen.log = parts.get("log", (0, b""))[1]
+    seen.step = _step(mirror, status)
     seen.changed = sorted({r["k"] for r in seen.journal if r.get("k") not in ("progress", "proof", None)})
     if wake_it and (status["needs_wake"] or (status["state"] == "waiting" and status["secret_names"])):
         seen.status = wake(home, place, record, status)
@@ -114,6 +121,20 @@ def _lines(part: tuple[int, bytes] | None) -> list[dict[str, Any]]:
     return found
 
 
+def _step(mirror: Mirror, status: dict[str, Any]) -> int | None:
+    """Return the newest step: the journal notes one only now and then, the metrics have all."""
+    try:
+        with mirror.path("metrics").open("rb") as handle:
+            handle.seek(max(0, handle.seek(0, 2) - 4096))
+            tail = handle.read()
+    except FileNotFoundError:
+        tail = b""
+    for point in reversed(_lines((0, tail))):
+        if isinstance(point.get("step"), int) and not point.get("local"):
+            return int(point["step"])
+    return int(status["step"]) if status["step"] is not None else None
+
+
 def follow(
     home: Home,
     record: Run,
@@ -122,6 +143,8 @@ def follow(
     timeout_s: float | None = None,
     every_s: float = 2.0,
     give_up_s: float | None = None,
+    look_s: float = 20.0,
+    fresh_s: float = FRESH_LOGIN_S,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Seen]:
@@ -129,41 +152,46 @@ def follow(
 
     A failed exchange is yielded as such (``reachable`` False) and tried again with back-off; it never
     says anything about the run. With ``timeout_s`` the watch ends with TimeOver; with ``give_up_s`` it
-    raises Unreachable after that long without an answer.
+    raises Unreachable after that long without an answer. One exchange takes at most ``look_s``. A login of its own
+    is made every ``fresh_s`` and after every failure; one that is refused while the shared connection lives is told
+    (``login_lost``), and the run is watched on through that connection.
     """
     until = until or Until()
     place = open_place(home, home.box_of(record.box))
     mirror = Mirror(home, record.run, place.box.box_id)
     began = last_said = last_fresh = last_answer = clock()
     failures = 0
+    lost = ""
     try:
         while True:
+            limit_s = look_s if timeout_s is None else min(look_s, max(2.0, began + timeout_s - clock()))
+            told = Seen(record.run, place.name, None, reachable=False, wall_s=time.time())
             try:
-                if clock() - last_fresh > FRESH_LOGIN_S or failures:
-                    place.agent.exec.prove_fresh()
-                    last_fresh = clock()
-                seen = _look(home, place, record, mirror, 20.0, True)
+                if failures or clock() - last_fresh > (min(fresh_s, HEARTBEAT_S) if lost else fresh_s):
+                    try:
+                        place.agent.exec.prove_fresh(limit_s)
+                    finally:
+                        last_fresh = clock()
+                    lost = ""
+                seen = _look(home, place, record, mirror, limit_s, True)
+                seen.login_lost, seen.trouble = bool(lost), lost
                 failures, last_answer = 0, clock()
             except errors.LoginRefused as error:
-                failures += 1
-                seen = Seen(
-                    record.run,
-                    place.name,
-                    None,
-                    reachable=False,
-                    trouble=error.what,
-                    wall_s=time.time(),
-                    login_lost=bool(getattr(error, "login_lost", False)),
-                )
+                told.trouble, told.login_lost = error.what, error.login_lost
+                seen = told
+                lost = error.what if error.login_lost else ""
+                failures = 0 if error.login_lost else failures + 1
             except (errors.PlaceError, errors.TimeOver) as error:
+                told.trouble = error.what
+                seen = told
                 failures += 1
-                seen = Seen(record.run, place.name, None, reachable=False, trouble=error.what, wall_s=time.time())
             now = clock()
             if (
                 seen.changed
                 or seen.metrics
                 or seen.log
                 or failures == 1
+                or (seen.login_lost and not seen.reachable)
                 or seen.woke
                 or now - last_said >= HEARTBEAT_S
                 or until.met(seen)
@@ -176,7 +204,9 @@ def follow(
                 raise errors.TimeOver(
                     f"{record.run} was {seen.state} after {timeout_s:g} s",
                     after_s=timeout_s,
-                    safe="The run goes on.",
+                    safe="The run goes on."
+                    if seen.status is not None
+                    else f"{place.name} did not answer; this says nothing about the run.",
                     next=[["outlive", "watch", record.run]],
                 )
             if give_up_s is not None and now - last_answer >= give_up_s:

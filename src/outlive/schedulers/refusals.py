@@ -70,6 +70,19 @@ def _os(refused: Refused, facts: dict[str, Any], at: At) -> errors.OutliveError 
     )
 
 
+def _no_space(refused: Refused, facts: dict[str, Any], at: At) -> errors.OutliveError:
+    return errors.NoSpace(
+        f"{at.name}: {refused}",
+        path=at.root,
+        bytes_needed=facts.get("bytes_needed"),
+        bytes_free=facts.get("bytes_free"),
+        inodes_needed=facts.get("inodes_needed"),
+        inodes_free=facts.get("inodes_free"),
+        safe="Nothing was started; what was there before is unchanged.",
+        next=[["outlive", "ssh", at.name]],
+    )
+
+
 def _no_call(refused: Refused, facts: dict[str, Any], at: At) -> errors.OutliveError:
     return errors.WireMismatch(f"{at.name}: {refused}", place=at.name, next=[["outlive", "up", at.name]])
 
@@ -79,6 +92,7 @@ _TOLD: dict[str, Callable[[Refused, dict[str, Any], At], errors.OutliveError | N
     "bad_spec": _bad_request,
     "no_call": _no_call,
     "no_run": _no_run,
+    "no_space": _no_space,
     "os": _os,
     "other_box": _other_box,
     "run_alive": _run_alive,

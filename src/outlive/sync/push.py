@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import posixpath
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -92,7 +93,8 @@ def push_code(
                 f"{agent.root} of {agent.exec.describe()}",
                 bytes_needed=total - staged + snapshot.total_bytes + TAR_BYTES_PER_FILE * (len(files) + 4),
                 bytes_free=have.get("free_bytes"),
-                inodes_needed=3,
+                # the archive is three; the run that this is pushed for unpacks it
+                inodes_needed=3 + len(files) + len({posixpath.dirname(str(f["path"])) for f in files}),
                 inodes_free=have.get("free_inodes"),
                 what=f"this code ({len(files)} files)",
             )
