@@ -14,8 +14,13 @@ class StandardTerminal:
 
     def ask(self, prompt: str) -> str:
         """Show ``prompt`` and return the line typed; "" at the end of input."""
-        from outlive.views.printable import printable
+        from outlive.cli.printing import columns
+        from outlive.views.printable import fold, printable
 
-        print(printable(prompt), end="", file=sys.stdout, flush=True)
+        *shown, question = printable(prompt).split("\n")
+        for line in shown:
+            indent = " " * (len(line) - len(line.lstrip()))
+            print("\n".join(indent + part for part in fold(line.strip(), columns() - len(indent), "  ")))
+        print(question, end="", flush=True)
         line = sys.stdin.readline()
         return line.rstrip("\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from outlive.gate.decide import APPROVAL
 from outlive.runs.down import DownResult
 from outlive.views import amounts
 from outlive.views.printable import fold, one_line, table
@@ -68,7 +69,7 @@ def lines(done: DownResult, columns: int) -> list[str]:
             for path in done.deletes
         ]
     text += [WORDS["removed"].format(path=one_line(path)) for path in done.removed]
-    if done.sentence:
+    if done.sentence and done.refusal is None:  # a refusal is told by itself, with what to type
         text.append(one_line(done.sentence))
     if done.meter not in ("not metered", "still running") and not done.dry_run:
         text.append(WORDS["meter"].format(meter=done.meter))
@@ -83,7 +84,8 @@ def lines(done: DownResult, columns: int) -> list[str]:
         text.append(WORDS["clock at" if at else "clock"].format(text=clock.get("text", ""), date=date))
     text += [one_line(note) for note in done.notes]
     text += [WORDS["receipt"].format(path=path) for path in done.receipt_paths]
-    text += [f"next: {' '.join(argv)}" for argv in done.next]
+    if done.refusal is None:
+        text += [f"next: {' '.join(argv)}" for argv in done.next]
     return [part for line in text for part in fold(line, columns, "    ")] if columns < 60 else text
 
 
@@ -94,14 +96,15 @@ def _clauses(done: DownResult, columns: int) -> list[str]:
     for clause in decision.clauses:
         mark = "given up" if clause.number in decision.waived else MARKS.get(clause.state, clause.state)
         text += table([[f"  {mark:<3}", str(clause.number), one_line(f"{clause.title}: {clause.sentence}")]], columns)
+        if clause.number == APPROVAL:
+            continue
+        indent = " " * (9 if columns >= 60 else 2)
         for item in clause.items[:ITEMS]:
             facts = [amounts.size(item.bytes) if item.bytes is not None else ""]
             facts.append(f"changed {amounts.ago(item.age_s)}" if item.age_s is not None else "")
             facts.append(f"last known copy: {item.last_known_copy}" if item.last_known_copy else "")
-            said = ", ".join(fact for fact in [*facts, item.why] if fact)
-            text += (
-                [one_line(f"{item.path}  {said}")] if columns < 60 else ["         " + one_line(f"{item.path}  {said}")]
-            )
+            said = one_line(f"{item.path}  {', '.join(fact for fact in [*facts, item.why] if fact)}")
+            text += [indent + part for part in fold(said, columns - len(indent), "  ")]
         if len(clause.items) > ITEMS:
-            text.append("         " + WORDS["more"].format(n=len(clause.items) - ITEMS))
+            text.append(indent + WORDS["more"].format(n=len(clause.items) - ITEMS))
     return text
