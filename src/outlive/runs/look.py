@@ -46,7 +46,11 @@ def look(home: Home, box: Box, *, timeout_s: float = 20.0) -> BoxLook:
     runs = list(polled.statuses.values())
     alive = [r for r in runs if r["work_alive"] or not r["ended"]]
     state, why = ("ready", "a run is alive") if alive else ("idle", "no run is alive")
-    if box.state in ("stopping", "stopped", "unconfirmed"):
+    if box.state == "unconfirmed" and not alive:
+        # the gate has passed and a person was to stop it: as long as it answers, somebody pays
+        why = "METER STILL RUNNING: it still answers"
+        return BoxLook(box, "unconfirmed", why, polled.head, runs, time.monotonic() - began)
+    if box.state in ("stopping", "stopped"):
         why += f"; it was {box.state} and answers again"
     return BoxLook(box, state, why, polled.head, runs, time.monotonic() - began)
 
@@ -72,7 +76,9 @@ def note_state(home: Home, found: BoxLook) -> None:
     """Remember a box's and its runs' states when they changed. "Unreachable" never replaces what is known of runs."""
     known = home.state()
     old = known.boxes.get(found.box.name)
-    if old is not None and old.state != found.state:
+    # silence after `down` confirms nothing: the table has no move from these to unreachable
+    silent = found.state == "unreachable" and old is not None and old.state in ("stopping", "stopped", "unconfirmed")
+    if old is not None and old.state != found.state and not silent:
         home.ledger.append("place_state", box=found.box.name, state=found.state, why=found.why)
     for status in found.runs:
         record = known.runs.get(status["run"])
