@@ -12,7 +12,8 @@ from outlive import errors
 from outlive.gate import Approval, BoxClaims, Decision, Request, decide
 from outlive.gate import approval as approvals
 from outlive.ledger import use_approval
-from outlive.runs.evidence import action_of, gather
+from outlive.runs.ending import action_of
+from outlive.runs.evidence import gather
 from outlive.runs.home import Home
 from outlive.runs.job import seconds
 from outlive.runs.place import open_place

@@ -17,7 +17,8 @@ from outlive import errors
 from outlive.gate.levels import asked_of, reached, strongest
 from outlive.ledger import Run
 from outlive.runs import receipts
-from outlive.runs.evidence import delivery, storage_of
+from outlive.runs.ending import storage_of
+from outlive.runs.evidence import delivery
 from outlive.runs.home import Home
 from outlive.runs.place import Place, open_place
 from outlive.runs.result import Left, here_path, listing, read_left, stamp, standing, still_here
