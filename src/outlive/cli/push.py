@@ -89,22 +89,16 @@ def _code(args: argparse.Namespace, home: Home, place: Place) -> int:
 
 
 def _data(args: argparse.Namespace, home: Home, place: Place, pairs: list[tuple[str, str]]) -> int:
-    from outlive.sync.data import push_data
+    from outlive.runs.push import push_data
     from outlive.views import push_view
 
     done = []
     for source, target in pairs:
-        data = str(place.box.facts.get("data") or place.box.root)
-        target = target.replace("{data}", data).replace("{durable}", str(place.box.facts.get("durable") or ""))
         progress = Progress(f"push {source}")
         try:
-            done.append((source, push_data(place.agent, source, target, progress)))
+            done.append((source, push_data(place, source, target, progress)))
         finally:
             progress.close()
-        # what was put there by us is no unclaimed file when the box goes down
-        home.ledger.append(
-            "note", box=place.name, text="data", path=done[-1][1].base, source=str(Path(source).resolve())
-        )
     result(
         args,
         push_view.sent_data(place.name, done),

@@ -231,6 +231,14 @@ def lease_clear(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: 
     _answer(out, boxlease.clear_lease(box))
 
 
+def claim(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+    """Remember pushed data, so that `down` does not take it for somebody's unsaved work."""
+    from outlive.onbox import scan
+
+    scan.claim(box, request["paths"])
+    _answer(out, {"claims": scan.claims(box)})
+
+
 def fence(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
     """Tell a run that it moved: whoever wakes up here later stops."""
     from outlive.onbox import start
@@ -270,6 +278,7 @@ def purge(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[byt
 
 CALLS: Dict[str, Call] = {
     "audit": audit,
+    "claim": claim,
     "code_have": code_have,
     "code_put": code_put,
     "fence": fence,

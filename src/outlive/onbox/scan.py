@@ -1,14 +1,16 @@
 """What the gate wants to know of a whole box: live work of anyone, and files that nobody claimed."""
 
+import json
 import os
 import stat
 import time
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from outlive.artifacts.patterns import DEFAULT_IGNORE, ignorer
 from outlive.onbox.status import machine_of, status
 from outlive.probes import gpu_holders, holders
-from outlive.wire.names import DIR, BoxFiles
+from outlive.wire.clock import wall_s
+from outlive.wire.names import DIR, BoxFiles, write_aside
 
 TOP = 20
 
@@ -17,7 +19,7 @@ def gate_scan(box: BoxFiles, request: Dict[str, Any]) -> Dict[str, Any]:
     """Return evidence about the box, each part with its own "unknown".
 
     ``request``: ``tiers`` (paths that the verb deletes), ``since_wall_s`` (of `up`), ``known`` (absolute paths
-    declared as data), ``budget_s``. ``unclaimed``: files changed since `up` in no run, snapshot, declared
+    that are accounted for), ``budget_s``. ``unclaimed``: files changed since `up` in no run, snapshot, pushed
     data or known cache, biggest first, with ``complete`` false when the time was not enough.
     """
     machine = machine_of(box)
@@ -29,14 +31,46 @@ def gate_scan(box: BoxFiles, request: Dict[str, Any]) -> Dict[str, Any]:
         "writers": holders.holders(tiers).to_wire() if tiers else None,
         "unclaimed": unclaimed(
             tiers, float(request.get("since_wall_s", 0.0)), [box.dir] + list(request.get("known") or []),
-            float(request.get("budget_s", 20.0)),
+            float(request.get("budget_s", 20.0)), claims(box),
         ),
     }
 
 
-def unclaimed(tiers: List[str], since_wall_s: float, known: List[str], budget_s: float) -> Dict[str, Any]:
+def claim(box: BoxFiles, paths: List[str]) -> None:
+    """Remember that what lies at these paths now was pushed from elsewhere, so that its loss is none.
+
+    What is written there later is not covered: a claim ends at the moment it is made.
+    """
+    try:
+        with open(box.box, "rb") as handle:
+            data = json.loads(handle.read().decode("utf-8"))
+    except (FileNotFoundError, ValueError):
+        data = {"up_wall_s": wall_s()}
+    kept = [c for c in data.get("claimed", []) if c["path"] not in paths]
+    data["claimed"] = kept + [{"path": os.path.realpath(p), "until_w": wall_s()} for p in paths]
+    write_aside(box.box, json.dumps(data).encode("utf-8"))
+
+
+def claims(box: BoxFiles) -> Dict[str, float]:
+    """Return path -> wall time of its claim."""
+    try:
+        with open(box.box, "rb") as handle:
+            found = json.loads(handle.read().decode("utf-8")).get("claimed", [])
+    except (FileNotFoundError, ValueError):
+        return {}
+    return {c["path"]: float(c["until_w"]) for c in found}
+
+
+def _pushed(path: str, changed_w: float, pushed: Dict[str, float]) -> bool:
+    return any(changed_w <= until and (path == top or path.startswith(top + os.sep)) for top, until in pushed.items())
+
+
+def unclaimed(
+    tiers: List[str], since_wall_s: float, known: List[str], budget_s: float, pushed: Optional[Dict[str, float]] = None
+) -> Dict[str, Any]:
     """Walk ``tiers`` on one file system each and return ``{"files", "count", "bytes", "complete"}``."""
     until = time.monotonic() + budget_s
+    pushed = pushed or {}
     claimed = {os.path.realpath(k) for k in known}
     ignored = ignorer(DEFAULT_IGNORE)
     found: List[Tuple[int, str, float]] = []
@@ -66,7 +100,12 @@ def unclaimed(tiers: List[str], since_wall_s: float, known: List[str], budget_s:
                     skip = item.path in claimed or ignored(item.name) or item.name == DIR or info.st_dev != device
                     if not skip and item.path not in ("/proc", "/sys", "/dev", "/run", "/tmp/.X11-unix"):
                         stack.append(item.path)
-                elif stat.S_ISREG(info.st_mode) and max(info.st_mtime, info.st_ctime) > since_wall_s and item.path not in claimed and not ignored(item.name):
+                elif stat.S_ISREG(info.st_mode):
+                    changed_w = max(info.st_mtime, info.st_ctime)
+                    if changed_w <= since_wall_s or item.path in claimed or ignored(item.name):
+                        continue
+                    if _pushed(item.path, info.st_ctime, pushed):
+                        continue
                     count, total = count + 1, total + info.st_size
                     found.append((info.st_size, item.path, info.st_mtime))
                     if len(found) > 4 * TOP:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from outlive.runs.job import FILE, Job
 from outlive.runs.place import Place
 
 if TYPE_CHECKING:
+    from outlive.sync.data import DataResult
     from outlive.sync.snapshot import Snapshot
 
 Progress = Callable[[int, int, str], None]
@@ -52,6 +54,28 @@ def push(
     done = push_code(place.agent, snapshot, job.project, progress)
     warnings = [caution.sentence() for caution in snapshot.warnings]
     return Pushed(done.digest, list(snapshot.files), done.sent_bytes, done.already, warnings)
+
+
+def push_data(place: Place, source: str, target: str, progress: Progress | None = None) -> DataResult:
+    """Bring a file or directory to a place of the user's choice on the box, and remember there that it is a copy.
+
+    ``target`` may hold ``{data}`` and ``{durable}``. Raises like ``sync.data.push_data``.
+    """
+    from outlive.sync import data
+
+    facts = place.box.facts
+    target = target.replace("{data}", str(facts.get("data") or place.box.root))
+    if "{durable}" in target and not facts.get("durable"):
+        raise errors.UsageError(
+            f"{place.name} has no durable place for {target!r}",
+            safe="Nothing was sent.",
+            next=[["outlive", "up", place.name, "--durable", "/mnt/volume"]],
+        )
+    target = target.replace("{durable}", str(facts.get("durable") or ""))
+    done = data.push_data(place.agent, source, target, progress)
+    path = done.base if Path(source).is_dir() else posixpath.join(done.base, Path(source).name)
+    place.call("claim", {"paths": [path]})
+    return done
 
 
 def _refuse_whole_home(project: Path) -> None:
