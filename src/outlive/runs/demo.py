@@ -65,7 +65,7 @@ class Moment:
     """Something to show. ``kind``: begin, say, done, failed, point, mark.
 
     A point has ``series`` (``killed`` or ``undisturbed``), ``step`` and ``loss``; a mark is an event of the killed
-    run at ``step``. ``at_s`` counts from the beginning of the demo.
+    run at ``step``. Both have ``wall_s``. ``at_s`` counts from the beginning of the demo.
     """
 
     kind: str
@@ -195,6 +195,7 @@ class Story:
             self.show("say", "waiting for a save to begin")
             half = actual.save_under_way(self.files(VICTIM), earliest)
             number, pids = actual.kill_work(self.files(VICTIM))
+            dead_wall_s = time.time()
             final = half.with_suffix("")
             if half.exists() and not final.exists():
                 break
@@ -220,7 +221,7 @@ class Story:
             resume_from=step_of(whole[-1]),
             finding=found[0],
         )
-        self.show("mark", "kill -9", step=step)
+        self.show("mark", "kill -9", step=step, wall_s=dead_wall_s)
         sizes = f"{self.facts['half_bytes'] // 1000} of {self.facts['whole_bytes'] // 1000} kB"
         return f"pid {pids[0]} dead at step {step}, {sizes} written", f"{half.name}: {found[0]}"
 
@@ -239,7 +240,8 @@ class Story:
             f"it went on at step {first}, and the newest whole checkpoint was {base_step}",
         )
         self.facts.update(outcome=outcome["cls"], sentence=outcome["sentence"])
-        self.show("mark", "resumed", step=base_step)
+        came_back = next(p["w"] for p in self.points(VICTIM) if p["w"] >= ended["w"])
+        self.show("mark", "resumed", step=base_step, wall_s=came_back)
         return f"attempt {killed + 1} went on from step {base_step}", f"{outcome['cls']}: {outcome['sentence']}"
 
     def do_forget(self) -> Found:

@@ -77,7 +77,8 @@ class Panel:
             if moment.kind != "say":
                 self.states[moment.id] = moment.kind
         elif moment.kind == "mark":
-            self.marks.append((moment.at_s, moment.text, moment.facts["step"]))
+            at_s = moment.facts["wall_s"] - self._began_wall_s
+            self.marks.append((at_s, moment.text, moment.facts["step"]))
         elif moment.kind == "point":
             point = (moment.facts["series"], moment.facts["wall_s"], moment.facts["step"])
             if point not in self._seen:  # after the take-over the box tells its curves again
@@ -188,7 +189,7 @@ def spread(curve: list[tuple[float, int, float]]) -> list[tuple[float, int, floa
             end += 1
         now = curve[start][0]
         before = curve[start - 1][0] if start else now - 0.5
-        before = max(before, now - 1.0)  # a longer pause was a pause
+        before = max(before, now - 0.5)  # a longer pause was a pause
         for index in range(start, end):
             found.append((before + (now - before) * (index - start + 1) / (end - start), *curve[index][1:]))
         start = end
@@ -272,12 +273,7 @@ class Canvas:
 
 def summary(told: Told, kept: str) -> str:
     """Return the last line."""
-    facts = told.facts
-    return (
-        f"outlive demo: {len(told.checks)} of {len(STEPS)} checks passed in {told.took_s:.0f} s: "
-        f"killed -9 in a save at step {facts['killed_at_step']}, resumed from {facts['resume_from']}, "
-        f"ended identical (sha256 {facts['sha256'][:12]}), {kept}"
-    )
+    return f"outlive demo: {len(told.checks)} of {len(STEPS)} checks passed in {told.took_s:.0f} s; {kept}"
 
 
 def data(told: Told, result: str | None) -> dict[str, Any]:
