@@ -1,4 +1,4 @@
-"""The disk fills up at every moment that matters: on a small file system of its own, with real writes that are refused."""
+"""The disk fills up at every moment that matters: a small file system of its own, real writes that are refused."""
 
 import errno
 import json
@@ -36,10 +36,10 @@ def small(program, tmp_path):
 
     def make(size_mb, inodes=2000):
         reason = "" if os.geteuid() == 0 else "needs root to mount a small file system"
-        place = tmp_path / ("disk%d" % len(made))
+        place = tmp_path / (f"disk{len(made)}")
         place.mkdir()
         if not reason:
-            options = "size=%dm,nr_inodes=%d" % (size_mb, inodes)
+            options = f"size={size_mb}m,nr_inodes={inodes}"
             done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)], stderr=subprocess.PIPE)
             reason = done.stderr.decode() if done.returncode else ""
         if reason:
@@ -178,9 +178,9 @@ def test_a_full_disk_is_no_reason_to_ignore_a_stop(small, tmp_path):
     work = run.work_pid()
     run.ask("stop", wait_s=2, grace_s=0.5)
     deadline = time.monotonic() + 15
-    while os.path.exists("/proc/%d" % work) and time.monotonic() < deadline:
+    while os.path.exists(f"/proc/{work}") and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert not os.path.exists("/proc/%d" % work)
+    assert not os.path.exists(f"/proc/{work}")
     free(box)
     assert run.until(lambda s: s["ended"], 40)["state"] == "stopped"
 

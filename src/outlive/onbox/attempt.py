@@ -86,7 +86,12 @@ def start_attempt(context: Context, stage: str, stages: List[Dict[str, Any]]) ->
         handle.flush()
         os.fsync(handle.fileno())
     context.commit(
-        "attempt", attempt=number, stage=stage, uuid=record["uuid"], machine=context.machine, oom_kill=cgroup().oom_kill,
+        "attempt",
+        attempt=number,
+        stage=stage,
+        uuid=record["uuid"],
+        machine=context.machine,
+        oom_kill=cgroup().oom_kill,
         log_from=_size(run.log),
     )
     start_keeper(context, "work", number)
@@ -140,7 +145,11 @@ def attempt_members(context: Context, number: int, attempt_uuid: str) -> List[in
     """Return the living processes of the attempt: recorded tree and bearers of its uuid."""
     identity = work_identity(context, number)
     root = None
-    if identity is not None and identity["machine"] == context.machine and is_alive(identity["pid"], identity["start_ticks"]):
+    if (
+        identity is not None
+        and identity["machine"] == context.machine
+        and is_alive(identity["pid"], identity["start_ticks"])
+    ):
         root = identity["pid"]
     return members(attempt_uuid, root)
 

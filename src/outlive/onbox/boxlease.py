@@ -33,7 +33,7 @@ def set_lease(box: BoxFiles, request: Dict[str, Any]) -> Dict[str, Any]:
     addresses, kept in memory only). Raises Refused ``bad_lease``.
     """
     try:
-        lease = {
+        lease: Dict[str, Any] = {
             "id": uuid.uuid4().hex,
             "idle_s": float(request["idle_s"]),
             "repeat_s": float(request.get("repeat_s", 3600.0)),
@@ -67,7 +67,10 @@ def ensure(box: BoxFiles, payload: Optional[Dict[str, Any]] = None) -> bool:
 
 
 def read(box: BoxFiles) -> Optional[Dict[str, Any]]:
-    """Return the lease as it stands, or None: ``idle_s`` (limit), ``idle_for_s``, ``over``, ``watched``, ``notified_w``."""
+    """Return the lease as it stands, or None.
+
+    ``idle_s`` (limit), ``idle_for_s``, ``over``, ``watched`` (its process lives), ``notified_w``, ``repeat_s``.
+    """
     lease = read_json(box.lease)
     if lease is None:
         return None
@@ -87,7 +90,7 @@ def read(box: BoxFiles) -> Optional[Dict[str, Any]]:
 
 
 def idle_since(records: List[Dict[str, Any]], machine: str) -> Optional[float]:
-    """Return the boot time since which this machine is idle, by the journal; None while it is busy or was not looked at.
+    """Return the boot time since which this machine is idle, by the journal; None while it is busy or unlooked at.
 
     What was counted on another boot is void: the clock started anew, and nobody knows how long the box was off.
     """

@@ -128,7 +128,9 @@ def _to_path(source: str, top: str, target: str, entry: Dict[str, Any]) -> str:
     if direct:
         return "storage"
     if disk(top).network is not False:
-        raise ValueError("%s is on a network file system that only answers from its cache; the copy cannot be proved" % top)
+        raise ValueError(
+            "%s is on a network file system that only answers from its cache; the copy cannot be proved" % top
+        )
     return "cache"
 
 
@@ -220,4 +222,3 @@ def _digest(path: str, kind: str) -> str:
         for chunk in iter(lambda: handle.read(1 << 20), b""):
             digest.update(chunk)
     return digest.hexdigest()
-

@@ -41,11 +41,8 @@ def carry_out(
     context: Context, handlers: Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]], request: Dict[str, Any]
 ) -> None:
     """Do what one request asks and journal the answer; one that was answered is not done again."""
-    if (
-        request.get("kind") not in handlers
-        or not isinstance(request.get("id"), str)
-        or request["id"] in context.view.answers
-    ):
+    known = isinstance(request.get("id"), str) and request.get("kind") in handlers
+    if not known or request["id"] in context.view.answers:
         return
     try:
         answer = handlers[request["kind"]](request)
@@ -56,7 +53,7 @@ def carry_out(
 
 
 def put(inbox: str, request: Dict[str, Any], sequence: int) -> None:
-    """Publish a request for the supervisor (the client's half, run on the box). Raises OSError when there is no room."""
+    """Publish a request for the supervisor (the client's half, run on the box). Raises OSError without room."""
     os.makedirs(inbox, exist_ok=True)
     final = os.path.join(inbox, "%012d-%s.json" % (sequence, request["id"]))
     aside = os.path.join(inbox, ".%s.part" % request["id"])

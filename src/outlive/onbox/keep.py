@@ -132,7 +132,9 @@ class Keep:
                 if finding["code"] in REFUTING
             ]
             if refuted:
-                self.context.record("checkpoint_bad", path=path, why="; ".join(refuted)[:500], signature=list(signature))
+                self.context.record(
+                    "checkpoint_bad", path=path, why="; ".join(refuted)[:500], signature=list(signature)
+                )
                 return
             self.context.record(
                 "checkpoint",
@@ -156,7 +158,10 @@ class Keep:
         if not rule:
             return
         remove = choose_pruned(
-            list(self.context.view.checkpoints.values()), rule, self._leased(), self._copied() if self._lagging_matters() else None
+            list(self.context.view.checkpoints.values()),
+            rule,
+            self._leased(),
+            self._copied() if self._lagging_matters() else None,
         )
         if not remove:
             return

@@ -174,7 +174,7 @@ class Life:
         self._end_attempt(status, uptime_s)
 
     def _swept(self) -> bool:
-        """Whether nothing of the last attempt is alive any more: daemons hold the log, the files and perhaps the GPU."""
+        """Whether nothing of the last attempt is alive any more: daemons hold the log, files and perhaps the GPU."""
         current = self.context.view.attempt
         if current is None or current.machine != self.context.machine or self._sweep.done_for == current.number:
             return True
@@ -182,7 +182,9 @@ class Life:
         grace_s = min(float(self.context.limits["grace_s"]), LEFTOVER_GRACE_S)
         done = self._sweep.tick(current.number, pids, grace_s)
         if done and pids:
-            self.context.trouble("leftovers", "%d process(es) of attempt %d cannot be ended" % (len(pids), current.number))
+            self.context.trouble(
+                "leftovers", "%d process(es) of attempt %d cannot be ended" % (len(pids), current.number)
+            )
         return done
 
     def _guard_the_guard(self, number: int) -> None:
@@ -253,8 +255,11 @@ class Life:
         if view.stop_asked is not None:
             reserve = 0.0  # an `always` stage after a stop is what the reserve is for
         if used >= view.lease_max_s - reserve:
-            self.ask_stop("lease", "the run's lease of %.0f s is used up (%.0f s kept for the last save)" % (view.lease_max_s, reserve),
-                          min(reserve, float(self.context.limits["grace_s"])))
+            self.ask_stop(
+                "lease",
+                "the run's lease of %.0f s is used up (%.0f s kept for the last save)" % (view.lease_max_s, reserve),
+                min(reserve, float(self.context.limits["grace_s"])),
+            )
 
     # -- the end of an attempt --------------------------------------------------------------------
 
@@ -281,8 +286,8 @@ class Life:
         )
         remedy = outcome.remedy
         if outcome.cls == "unknown" and not evidence.exit_seen and not evidence.fatal_lines:
-            # Keeper and supervisor died with the work, so nobody saw its end, and nothing says that it erred. It goes on
-            # from its newest checkpoint, within the same budget as after a kill that was seen.
+            # Keeper and supervisor died with the work, so nobody saw its end, and nothing says that it erred. It goes
+            # on from its newest checkpoint, within the same budget as after a kill that was seen.
             remedy = "resume"
         self._after(current.stage, outcome.cls, remedy, outcome.sentence)
         self.term_sent_b = self.kill_sent_b = self.gone_since_b = self._over_since_b = None
@@ -324,7 +329,7 @@ class Life:
         )
 
     def _stage_artifacts(self, name: str) -> Tuple[Optional[bool], str]:
-        """Return whether what the stage must produce is there; (None, NOTHING_DECLARED) when it has to leave nothing."""
+        """Return whether what the stage must produce is there; (None, NOTHING_DECLARED) when nothing has to be."""
         stage = next((s for s in self.stages() if s["name"] == name), None)
         produces = list(stage.get("produces") or []) if stage is not None else []
         real = [s["name"] for s in self.context.spec["stages"]]
@@ -343,7 +348,9 @@ class Life:
             if entry.link or entry.bytes > 64 << 20:
                 continue  # large files are checked by a child at the end, not inside a tick
             result = check(os.path.join(self.context.run.work, entry.path), "structure")
-            bad += [entry.path + ": " + f["text"] for f in result.findings if f["code"] in ("corrupt", "truncated", "empty")]
+            bad += [
+                entry.path + ": " + f["text"] for f in result.findings if f["code"] in ("corrupt", "truncated", "empty")
+            ]
         return (False, "; ".join(bad)[:400]) if bad else (True, "")
 
     def _after(self, stage: str, cls: str, remedy: str, sentence: str) -> None:
@@ -356,7 +363,9 @@ class Life:
                     os.makedirs(context.box.setup, exist_ok=True)
                     write_aside(self._setup_mark(), b"")
                 except OSError as error:
-                    context.trouble("setup", "its mark could not be written, so the next run does it again: %s" % error.strerror)
+                    context.trouble(
+                        "setup", "its mark could not be written, so the next run does it again: %s" % error.strerror
+                    )
             context.record("stage_done", stage=stage)
             return
         if remedy == "resume" and view.run_stop() is None:
@@ -364,7 +373,9 @@ class Life:
             if view.retries > limit:
                 self._fail(stage, "%s; %d attempts in a row without a new checkpoint" % (sentence, view.retries))
             elif self._same_step_twice():
-                self._fail(stage, "%s; two attempts ended at the same step %s" % (sentence, view.attempts[-1].last_step))
+                self._fail(
+                    stage, "%s; two attempts ended at the same step %s" % (sentence, view.attempts[-1].last_step)
+                )
             else:
                 wait = float(context.limits["retry_wait_s"]) * (2 ** max(0, view.retries - 1))
                 self.next_start_b = boot_s() + min(wait, 300.0)
@@ -378,7 +389,11 @@ class Life:
         self._fail(stage, sentence)
 
     def _same_step_twice(self) -> bool:
-        ended = [a for a in self.context.view.attempts if a.stage == self.context.view.attempts[-1].stage and a.n > self.context.view.resumed_n]
+        ended = [
+            a
+            for a in self.context.view.attempts
+            if a.stage == self.context.view.attempts[-1].stage and a.n > self.context.view.resumed_n
+        ]
         if len(ended) < 2 or ended[-1].last_step is None:
             return False
         # a machine that went away says nothing about the step it was at
@@ -436,7 +451,10 @@ class Life:
         held = self.context.payload.get("secrets") or {}
         lacking = [n for n in self.context.spec["secrets"]["names"] if n not in held]
         if lacking:
-            return "secrets are gone from memory: %s; any client's `outlive run` or `watch` brings them again" % ", ".join(lacking)
+            return (
+                "secrets are gone from memory: %s; any client's `outlive run` or `watch` brings them again"
+                % ", ".join(lacking)
+            )
         return self.disk_gate()
 
     def payload_came(self) -> None:
@@ -455,10 +473,16 @@ class Life:
         inodes = int(self.context.spec["resources"]["disk_inodes"]) + 64
         if space.free_bytes is not None and space.free_bytes < need:
             return "disk: %d bytes free at %s, %d needed before the next start; free space or enlarge the disk" % (
-                space.free_bytes, space.mount, need)
+                space.free_bytes,
+                space.mount,
+                need,
+            )
         if space.free_inodes is not None and space.free_inodes < inodes:
             return "disk: %d inodes free at %s, %d needed before the next start; remove small files" % (
-                space.free_inodes, space.mount, inodes)
+                space.free_inodes,
+                space.mount,
+                inodes,
+            )
         return ""
 
     # -- the end of the run -------------------------------------------------------------------------
@@ -484,7 +508,7 @@ class Life:
         self.context.state("finishing", "digests and copies")
 
     def _cut_short(self) -> bool:
-        """Whether a stage was left out because of our stop; one that came after the last stage's end stopped nothing."""
+        """Whether a stage was left out because of our stop; one that came after the last stage stopped nothing."""
         return any(s["name"] not in self.context.view.stages_done for s in self.context.spec["stages"])
 
     def _tick_finishing(self) -> None:
@@ -503,8 +527,13 @@ class Life:
             waited = boot_s() - (self.finishing_since_b or boot_s())
             if not context.view.copy_failed or waited < float(context.limits["final_copy_s"]):
                 return
-            why += "; NOT all of it is in the safe place: " + "; ".join(sorted(set(context.view.copy_failed.values())))[:300]
-        outcome = dict(context.view.final_outcome or {"cls": state, "remedy": OUTCOME_CLASSES.get(state, "none"), "sentence": why})
+            why += (
+                "; NOT all of it is in the safe place: "
+                + "; ".join(sorted(set(context.view.copy_failed.values())))[:300]
+            )
+        outcome = dict(
+            context.view.final_outcome or {"cls": state, "remedy": OUTCOME_CLASSES.get(state, "none"), "sentence": why}
+        )
         outcome["remedy_text"] = REMEDIES.get(str(outcome.get("remedy")), "")
         context.record("ended", state=state, why=why, outcome=outcome)
         self.notify("ended", "%s: %s" % (state, why), {"state": state, "outcome": outcome})
@@ -524,7 +553,9 @@ class Life:
                 known[entry["path"]] = [entry["bytes"], entry["mtime_ns"], entry["sha256"], proof.get("level", "none")]
         newest = context.view.newest_checkpoint()
         strict = [e["path"] for e in newest["files"]] if newest else []
-        strict += [e["path"] for c in context.view.checkpoints.values() if "best" in c["path"].lower() for e in c["files"]]
+        strict += [
+            e["path"] for c in context.view.checkpoints.values() if "best" in c["path"].lower() for e in c["files"]
+        ]
         request = {
             "work": context.run.work,
             "baseline": read_json(context.run.baseline) or {},
@@ -545,8 +576,12 @@ class Life:
             for proof in answer["proofs"]:
                 context.record("proof", sync=False, proof=proof)
             manifest = {
-                "run": context.run.id, "entries": answer["entries"], "inferred": answer["inferred"], "frozen": True,
-                "missing": answer["missing"], "tombstones": context.view.tombstones,
+                "run": context.run.id,
+                "entries": answer["entries"],
+                "inferred": answer["inferred"],
+                "frozen": True,
+                "missing": answer["missing"],
+                "tombstones": context.view.tombstones,
             }
             try:
                 write_aside(context.run.roster, json.dumps(manifest).encode("utf-8"))
@@ -554,8 +589,13 @@ class Life:
                 self._roster_retry_b = boot_s() + (0.0 if context.release_reserve() else 5.0)
                 context.state("finishing", "the manifest cannot be written: %s" % error.strerror)
                 return
-            context.record("roster", entries=len(answer["entries"]), bytes=sum(e["bytes"] for e in answer["entries"]),
-                           inferred=answer["inferred"], missing=answer["missing"])
+            context.record(
+                "roster",
+                entries=len(answer["entries"]),
+                bytes=sum(e["bytes"] for e in answer["entries"]),
+                inferred=answer["inferred"],
+                missing=answer["missing"],
+            )
             self.roster_answer = answer
 
         self.crew.add("roster", "roster", request, 6 * 3600.0, done)
@@ -564,7 +604,7 @@ class Life:
         """Return why a run with status 0 is only suspect, or an empty string."""
         answer = self.roster_answer or {}
         if answer.get("failed"):
-            return "exit status 0, but what it left could not be listed: " + answer["failed"]
+            return "exit status 0, but what it left could not be listed: %s" % answer["failed"]
         if answer.get("unreadable"):
             return "exit status 0, but unreadable: " + ", ".join(answer["unreadable"])[:400]
         if answer.get("missing"):
@@ -595,7 +635,7 @@ def _full(space: Disk) -> str:
 
 
 def _may_not_be_empty(entry: Dict[str, Any]) -> bool:
-    """Whether an empty file refutes a run that declared nothing: a checkpoint or a container does, a mark or an error log does not."""
+    """Whether an empty file refutes a run that declared nothing: a container does, a mark or an error log does not."""
     return entry["role"] == "checkpoint" or os.path.splitext(entry["path"])[1].lower() in PROMISED
 
 

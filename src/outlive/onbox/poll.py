@@ -26,10 +26,18 @@ def poll(box: BoxFiles, request: Dict[str, Any], out: IO[bytes]) -> None:
         box_id = text.read().strip()
     space = disk(box.dir)
     head = {
-        "t": "box", "box_id": box_id, "machine": machine, "boot_s": boot_s(), "wall_s": wall_s(),
-        "nonce": request.get("nonce", ""), "wire": [WIRE_MAJOR, WIRE_MINOR], "host": os.uname().nodename,
-        "disk_free_bytes": space.free_bytes, "disk_free_inodes": space.free_inodes,
-        "disk_total_bytes": space.total_bytes, "disk_total_inodes": space.total_inodes,
+        "t": "box",
+        "box_id": box_id,
+        "machine": machine,
+        "boot_s": boot_s(),
+        "wall_s": wall_s(),
+        "nonce": request.get("nonce", ""),
+        "wire": [WIRE_MAJOR, WIRE_MINOR],
+        "host": os.uname().nodename,
+        "disk_free_bytes": space.free_bytes,
+        "disk_free_inodes": space.free_inodes,
+        "disk_total_bytes": space.total_bytes,
+        "disk_total_inodes": space.total_inodes,
     }
     if os.path.exists(box.lease):
         from outlive.onbox import boxlease

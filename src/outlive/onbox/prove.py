@@ -28,7 +28,9 @@ def checkpoint(request: Dict[str, Any]) -> Dict[str, Any]:
         entry, proof = _prove_one(path, relative, request["level"], "checkpoint")
         entries.append(entry)
         proofs.append(dict(proof, path=relative))
-        whole.update(os.path.relpath(path, top).encode("utf-8", "surrogateescape") + b"\0" + entry["sha256"].encode() + b"\n")
+        whole.update(
+            os.path.relpath(path, top).encode("utf-8", "surrogateescape") + b"\0" + entry["sha256"].encode() + b"\n"
+        )
         level = min(level, proof["level"], key=LEVELS.index)
     single = len(paths) == 1 and not os.path.isdir(top)
     return {
@@ -87,7 +89,12 @@ def roster(request: Dict[str, Any]) -> Dict[str, Any]:
             continue
         known = request["known"].get(path)
         want = "tensors" if path in request["strict"] else "structure"
-        if known and known[0] == found.bytes and known[1] == found.mtime_ns and LEVELS.index(known[3]) >= LEVELS.index(want):
+        if (
+            known
+            and known[0] == found.bytes
+            and known[1] == found.mtime_ns
+            and LEVELS.index(known[3]) >= LEVELS.index(want)
+        ):
             entries.append(Entry(path, found.bytes, known[2], found.mtime_ns, found.mode, role).to_wire())
             continue
         try:

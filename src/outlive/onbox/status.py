@@ -60,7 +60,10 @@ def status(box: BoxFiles, run: RunFiles, machine: Optional[str] = None) -> Dict[
         "bad_checkpoints": sorted(view.bad_checkpoints),
         "copied": len(view.copies),
         "copy_failed": view.copy_failed,
-        "alarms": [{"alarm": k, "sentence": v.get("sentence", ""), "severity": v.get("severity", "")} for k, v in view.alarms.items()],
+        "alarms": [
+            {"alarm": k, "sentence": v.get("sentence", ""), "severity": v.get("severity", "")}
+            for k, v in view.alarms.items()
+        ],
         "lease_max_s": view.lease_max_s,
         "lease_used_s": view.lease_used_s + (now - current.started_b if work and current is not None else 0.0),
         "retries": view.retries,
@@ -132,7 +135,7 @@ def _size(path: str) -> int:
 
 
 def _age(path: str) -> Optional[float]:
-    """Age of a file's last change. File times are wall times, so a jumped clock can only make this unknown, not negative."""
+    """Age of a file's last change. File times are wall times: a clock that jumped makes this unknown, not negative."""
     try:
         age = time.time() - os.path.getmtime(path)
     except FileNotFoundError:

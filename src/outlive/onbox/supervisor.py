@@ -14,8 +14,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 from outlive.diagnose.alarms import Alarms
 from outlive.onbox import attempt as attempts
-from outlive.onbox import then
-from outlive.onbox import inbox
+from outlive.onbox import inbox, then
 from outlive.onbox.context import Context, read_json
 from outlive.onbox.durable import Durable
 from outlive.onbox.keep import Keep
@@ -134,8 +133,14 @@ class Supervisor:
             if catching:
                 attempts.signal_members(catching, number)
                 return {"ok": True, "text": "%s sent to %d process(es)" % (name, len(catching))}
-            return {"ok": False, "text": "no process of the work handles %s; it was not sent, because it would kill it" % name}
-        return {"ok": True, "text": "asked through the control file; work that does not read it saves by its own cadence"}
+            return {
+                "ok": False,
+                "text": "no process of the work handles %s; it was not sent, because it would kill it" % name,
+            }
+        return {
+            "ok": True,
+            "text": "asked through the control file; work that does not read it saves by its own cadence",
+        }
 
     def on_release(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """End a hung process whose work is complete."""

@@ -96,7 +96,9 @@ class LogTail:
         cap_bytes = int(self.context.limits["log_cap_bytes"])
         lag = min(FLOOD_BYTES, cap_bytes // 4) if cap_bytes > 0 else FLOOD_BYTES
         if size - self.offset > max(lag, 2 * READ_BYTES) and self.offset >= self.skip_until_offset:
-            self.context.trouble("log", "the log grows faster than it can be read; some of its metrics were passed over")
+            self.context.trouble(
+                "log", "the log grows faster than it can be read; some of its metrics were passed over"
+            )
             self.offset = size - READ_BYTES
 
     def _look_for_first_line(self, data: bytes) -> None:
@@ -120,7 +122,8 @@ class LogTail:
             return
         start, end = start & ~4095, end & ~4095
         if punch_hole(self.context.run.log, start, end - start):
-            self.context.record("log_gap", **{"from": start, "to": end})
+            gap: Dict[str, Any] = {"from": start, "to": end}
+            self.context.record("log_gap", **gap)
 
     def close(self) -> None:
         self._metrics.close()

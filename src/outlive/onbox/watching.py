@@ -37,8 +37,14 @@ class Watching:
             self.context.record("alarm", alarm=name, cleared=True, sentence="a new attempt began")
 
     def tick(
-        self, points: List[Dict[str, Any]], sample: Optional[Dict[str, Any]], running: bool,
-        tail: Any, keep: Any, sampler: Any, life: Any,
+        self,
+        points: List[Dict[str, Any]],
+        sample: Optional[Dict[str, Any]],
+        running: bool,
+        tail: Any,
+        keep: Any,
+        sampler: Any,
+        life: Any,
     ) -> None:
         if not running:
             return
@@ -47,19 +53,28 @@ class Watching:
             self.alarms.on_metric(point, now)
         self.last_step = life.last_step
         for kind, at in (
-            ("log", tail.last_growth_b), ("artifact", keep.advanced_b), ("cpu", sampler.cpu_advanced_b),
+            ("log", tail.last_growth_b),
+            ("artifact", keep.advanced_b),
+            ("cpu", sampler.cpu_advanced_b),
         ):
             if at is not None:
                 self.alarms.on_activity(kind, at)
-        if self.last_step is not None and (now - self.last_progress_b >= PROGRESS_EVERY_S or self.context.view.attempt.first_step is None):
+        current = self.context.view.attempt
+        first = current is not None and current.first_step is None
+        if self.last_step is not None and (first or now - self.last_progress_b >= PROGRESS_EVERY_S):
             self.last_progress_b = now
             self.context.record("progress", sync=False, step=self.last_step, total=life.total_steps)
         for alarm in self.alarms.tick(now, self._facts(sample or sampler.last, life)):
             if alarm.kind == "nan" and alarm.state == "raised":
                 life.nan_seen = True
             self.context.record(
-                "alarm", alarm=alarm.kind, subject=alarm.subject, cleared=alarm.state == "cleared", severity=alarm.severity,
-                sentence=alarm.sentence, evidence=alarm.evidence,
+                "alarm",
+                alarm=alarm.kind,
+                subject=alarm.subject,
+                cleared=alarm.state == "cleared",
+                severity=alarm.severity,
+                sentence=alarm.sentence,
+                evidence=alarm.evidence,
             )
             if alarm.state == "raised":
                 self.notify("alarm", alarm.sentence, {"alarm": alarm.kind, "severity": alarm.severity})
@@ -68,7 +83,9 @@ class Watching:
     def _state(self, points: List[Dict[str, Any]], tail: Any, sampler: Any, keep: Any) -> None:
         view = self.context.view
         began_b = view.attempt.started_b if view.attempt is not None else 0.0
-        signs = [b for b in (tail.last_growth_b, sampler.cpu_advanced_b, keep.advanced_b) if b is not None and b > began_b]
+        signs = [
+            b for b in (tail.last_growth_b, sampler.cpu_advanced_b, keep.advanced_b) if b is not None and b > began_b
+        ]
         raised = view.alarms
         if "hung" in raised:
             self.context.state("hung", raised["hung"]["sentence"])
@@ -94,11 +111,15 @@ class Watching:
             "cpu_throttled_periods": sample.get("cpu_throttled_periods"),
         }
         if sample:
-            facts["disks"] = [{
-                "path": sample["disk_path"],
-                "bytes_total": sample["disk_total_bytes"], "bytes_free": sample["disk_free_bytes"],
-                "inodes_total": sample["disk_total_inodes"], "inodes_free": sample["disk_free_inodes"],
-            }]
+            facts["disks"] = [
+                {
+                    "path": sample["disk_path"],
+                    "bytes_total": sample["disk_total_bytes"],
+                    "bytes_free": sample["disk_free_bytes"],
+                    "inodes_total": sample["disk_total_inodes"],
+                    "inodes_free": sample["disk_free_inodes"],
+                }
+            ]
         gpu = sample.get("gpu") or {}
         if gpu.get("state") == "ok":
             facts["gpus_seen"] = len(gpu.get("devices") or [])

@@ -37,7 +37,7 @@ class JournalWriter:
         return record
 
     def write(self, record: Dict[str, Any], sync: bool = True) -> None:
-        """Write a record that ``make`` gave. After an OSError it may be written again: readers take the first of a number."""
+        """Write a record that ``make`` gave. After an OSError it may be written again: a number counts once."""
         raw = (b"\n" if self._torn else b"") + _line(record)
         self._torn = True
         view = memoryview(raw)

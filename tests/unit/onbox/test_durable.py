@@ -1,4 +1,4 @@
-"""Copies into a safe place: made as checkpoints are committed, read back, waited for at the end, said when they fail."""
+"""Copies into a safe place: made as checkpoints are committed, read back, waited for, and said when they fail."""
 
 import hashlib
 import os

@@ -43,7 +43,7 @@ def test_the_end_is_told(box, hook):
 
 def test_an_alarm_is_told_while_it_runs(box, hook):
     address, bodies, _answers = hook
-    code = "import time; print('step 1/100 loss nan', flush=True); print('step 2/100 loss nan', flush=True); time.sleep(30)"
+    code = "import time; [print('step %d/100 loss nan' % n, flush=True) for n in (1, 2)]; time.sleep(30)"
     run = box.python(code, payload={"notify": [address]})
     run.until_journal("notified", notice="alarm")
     assert bodies[0]["kind"] == "alarm" and bodies[0]["facts"]["alarm"] == "nan"

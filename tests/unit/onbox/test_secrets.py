@@ -45,10 +45,14 @@ def kill_all(run):
 
 def code(pause_s):
     # the canary itself must not be in the command line
-    return (
-        "import os, time; print('ready', flush=True); assert os.environ['TOKEN'].startswith('canary-7f'); time.sleep(%s); open('x.txt', 'w').write('x')"
-        % pause_s
-    )
+    text = """
+import os, time
+print("ready", flush=True)
+assert os.environ["TOKEN"].startswith("canary-7f")
+time.sleep(%s)
+open("x.txt", "w").write("x")
+"""
+    return text % pause_s
 
 
 def test_a_secret_is_in_no_argument_no_file_and_no_environment_but_the_works(box):
@@ -66,11 +70,7 @@ def test_a_secret_is_in_no_argument_no_file_and_no_environment_but_the_works(box
 
 
 def test_the_keeper_gives_the_secrets_back_to_a_new_supervisor(box):
-    run = box.python(
-        "import os, time; print('r', flush=True); os.environ['TOKEN']; time.sleep(0 if os.path.exists('x') else 60); open('x', 'w').write('x')",
-        payload=PAYLOAD,
-        **NAMES,
-    )
+    run = box.python(code("0 if os.path.exists('x') else 60"), payload=PAYLOAD, **NAMES)
     run.until_journal("first_line")
     os.kill(run.supervisor_pid(), signal.SIGKILL)
     run.until(lambda s: s["supervised"] and len(run.journal("supervisor")) == 2)

@@ -111,7 +111,12 @@ def test_a_run_without_a_lease_has_nothing_to_extend(box):
 
 
 def test_a_stopped_run_goes_on_when_asked_again(box):
-    code = "import os, time; print('x', flush=True); time.sleep(0 if os.path.exists('again') else 60); open('x', 'w').write('x')"
+    code = """
+import os, time
+print("x", flush=True)
+time.sleep(0 if os.path.exists("again") else 60)
+open("x", "w").write("x")
+"""
     run = box.python(code)
     run.until_journal("first_line")
     run.ask("stop", grace_s=0.0)
@@ -126,7 +131,10 @@ def test_a_stopped_run_goes_on_when_asked_again(box):
 def test_a_save_is_asked_for_by_signal_only_where_it_is_caught(box):
     code = """
 import os, signal, time
-signal.signal(signal.SIGUSR1, lambda *a: open("saved.txt", "w").write(open(os.environ["OUTLIVE_CONTROL_DIR"] + "/checkpoint").read()))
+def save(*ignored):
+    asked = open(os.environ["OUTLIVE_CONTROL_DIR"] + "/checkpoint").read()
+    open("saved.txt", "w").write(asked)
+signal.signal(signal.SIGUSR1, save)
 print("ready", flush=True)
 while not os.path.exists("saved.txt"):
     time.sleep(0.05)
