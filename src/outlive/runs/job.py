@@ -5,6 +5,7 @@ Every error names file, line and key and suggests the nearest valid key.
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from dataclasses import dataclass, field, replace
@@ -99,7 +100,7 @@ def job_name(text: str) -> str:
 
 def seconds(text: str) -> float:
     """Return the seconds of ``90``, ``90s``, ``15m``, ``1.5h``, ``2d``. Raises ValueError."""
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", text)
+    match = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([a-z]*)\s*", text)
     if not match or (match[2] or "s") not in _TIMES:
         raise ValueError(f"not a time: {text!r}; write 90s, 15m, 1h or 2d")
     return float(match[1]) * _TIMES[match[2] or "s"]
@@ -107,7 +108,7 @@ def seconds(text: str) -> float:
 
 def size_bytes(text: str) -> int:
     """Return the bytes of ``500``, ``100GB``, ``64 MiB``. Raises ValueError."""
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", text.lower())
+    match = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([a-z]*)\s*", text.lower())
     if not match or match[2] not in _BYTES:
         raise ValueError(f"not a size: {text!r}; write 500MB, 100GB or 64GiB")
     return int(float(match[1]) * _BYTES[match[2]])
@@ -115,7 +116,7 @@ def size_bytes(text: str) -> int:
 
 def money(text: str) -> tuple[float, str]:
     """Return (20.0, "USD") of ``20 USD``. Raises ValueError."""
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Z]{3})\s*", text)
+    match = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([A-Z]{3})\s*", text)
     if not match:
         raise ValueError(f"not an amount: {text!r}; write for example 20 USD")
     return float(match[1]), match[2]
@@ -269,6 +270,10 @@ class _Reader:
                 if not isinstance(value, want) or (isinstance(value, bool) and want is not bool):
                     names = want if isinstance(want, tuple) else (want,)
                     raise self.bad(f"must be {' or '.join(_NAMES[n] for n in names)}, not {value!r}", table, key)
+                if isinstance(value, int | float) and not (math.isfinite(value) and value >= 0):
+                    raise self.bad(f"must be a number from 0 on, not {value!r}", table, key)
+                if isinstance(value, str) and "\0" in value:
+                    raise self.bad("cannot contain a zero byte", table, key)
 
     def _stages(self, data: dict[str, Any]) -> tuple[Stage, ...]:
         run, rows = data.get("job", {}).get("run"), data.get("stage", [])
@@ -299,7 +304,8 @@ class _Reader:
         if not keep:
             return None
         for key, value in keep.items():
-            if key not in KEEP_KEYS or not isinstance(value, KEEP_KEYS[key]):
+            fits = key in KEEP_KEYS and isinstance(value, KEEP_KEYS[key]) and not isinstance(value, bool)
+            if not fits or (isinstance(value, int) and value < 0):
                 raise self.bad(
                     f"keep has `latest` and `best` (numbers) and `every` (a time), not {key} = {value!r}",
                     "artifacts",

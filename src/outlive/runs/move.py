@@ -6,6 +6,9 @@ work directory before its first start; the old run is fenced, and the lineage is
 
 from __future__ import annotations
 
+import json
+import os
+import stat
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -14,15 +17,20 @@ from pathlib import Path
 from typing import Any
 
 from outlive import errors
+from outlive.artifacts.digest import digest_file
 from outlive.ledger import Run
+from outlive.onbox.keep import step_of
 from outlive.runs import spec as run_spec
 from outlive.runs.home import Home
 from outlive.runs.job import Job
 from outlive.runs.place import Place, open_place, secrets_of
 from outlive.runs.push import push
+from outlive.sync.fetch import OURS
 from outlive.runs.run import Started, record_run, started
 from outlive.transport.agent import data_frames
-from outlive.wire.values import Entry, Proof
+from outlive.wire.journal import read_all
+from outlive.wire.runview import RunView
+from outlive.wire.values import Proof
 
 
 @dataclass(frozen=True)
@@ -75,16 +83,17 @@ def origin(home: Home, record: Run) -> Origin:
         finally:
             place.close()
     here = list(_pulled(home, record))
-    considered.append(f"this machine: {len(here)} checkpoint file(s) pulled")
+    considered.append(f"this machine: {len(here)} checkpoint(s) pulled")
     sources += here
     sources.sort(key=lambda s: (s.step if s.step is not None else -1, s.where == "here"))
+    past = _remembered(home, record).attempt if status is None else None
     return Origin(
         record.run,
         record.box,
         status is not None,
         bool(status and status["ended"]),
-        int(status["attempt"]) if status else 0,
-        status["step"] if status else None,
+        int(status["attempt"]) if status else past.number if past is not None else 0,
+        status["step"] if status else past.last_step if past is not None else None,
         checkpoints,
         sources[-1] if sources else None,
         considered,
@@ -92,33 +101,64 @@ def origin(home: Home, record: Run) -> Origin:
 
 
 def _pulled(home: Home, record: Run) -> Iterator[Source]:
-    """Yield checkpoints that were pulled to this machine and still have their digest."""
-    import json
-    import os
+    """Yield checkpoints that were pulled to this machine, whole and with their digests.
 
-    from outlive.artifacts.digest import digest_file
-    from outlive.onbox.keep import step_of
+    Files of one step are one checkpoint: a directory, or a model beside its optimizer.
+    """
+    refuted = {
+        digest for digest, proofs in home.state().proofs.items() if any(not Proof.from_wire(p).ok for p in proofs)
+    }
+    for target in sorted({str(c["place"])[5:] for c in record.copies if str(c["place"]).startswith("here:")}):
+        whole: dict[object, bool] = {}
+        units: dict[object, list[dict[str, Any]]] = {}
+        for path, data in _listed(Path(target)).items():
+            step = data["step"] if data.get("step") is not None else step_of(path, {})
+            unit = step if step is not None else path
+            file = _file_here(Path(target), path, data) if data["sha256"] not in refuted else None
+            whole[unit] = whole.get(unit, True) and file is not None
+            units.setdefault(unit, []).append(dict(file or {}, step=step))
+        for unit, files in units.items():
+            if whole[unit]:
+                yield Source(_name_of(files), files, files[0]["step"], "here", Path(target))
 
-    proofs = home.state().proofs
-    for target in {str(c["place"])[5:] for c in record.copies if str(c["place"]).startswith("here:")}:
-        path = Path(target) / ".outlive" / "manifest.json"
-        if not path.is_file():
+
+def _listed(target: Path) -> dict[str, dict[str, Any]]:
+    """Return path -> entry of the checkpoints that a pull wrote down: its receipt lists those of a live run too."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, key in (("manifest.json", "entries"), ("receipt.json", "files")):
+        try:
+            entries = json.loads((target / OURS / name).read_text("utf-8"))[key]
+        except (OSError, ValueError, KeyError):
             continue
-        for data in json.loads(path.read_text("utf-8")).get("entries", []):
-            entry = Entry.from_wire(data)
-            local = Path(target) / entry.path
-            if entry.role != "checkpoint" or entry.link or not local.is_file() or local.stat().st_size != entry.bytes:
-                continue
-            refuted = any(not Proof.from_wire(p).ok for p in proofs.get(entry.sha256, []))
-            if refuted or digest_file(os.fspath(local))[0] != entry.sha256:
-                continue
-            yield Source(
-                entry.path,
-                [entry.to_wire()],
-                entry.step if entry.step is not None else step_of(entry.path, {}),
-                "here",
-                Path(target),
-            )
+        found.update({e["path"]: e for e in entries if e["role"] == "checkpoint"})
+    return found
+
+
+def _file_here(target: Path, path: str, data: dict[str, Any]) -> dict[str, Any] | None:
+    """Return a file as `_send` wants it, None when it is not here as it was recorded."""
+    local = target / path
+    link = str(data.get("link") or "")
+    try:
+        if link:
+            return {**data, "mode": 0o777, "mtime_ns": 0} if os.readlink(local) == link else None
+        info = os.lstat(local)
+        if not stat.S_ISREG(info.st_mode) or info.st_size != data["bytes"]:
+            return None
+        if digest_file(os.fspath(local))[0] != data["sha256"]:
+            return None
+    except OSError:
+        return None
+    return {**data, "link": "", "mode": stat.S_IMODE(info.st_mode), "mtime_ns": info.st_mtime_ns}
+
+
+def _name_of(files: list[dict[str, Any]]) -> str:
+    return str(files[0]["path"]) if len(files) == 1 else os.path.commonpath([f["path"] for f in files]) or "."
+
+
+def _remembered(home: Home, record: Run) -> RunView:
+    """Return what this client has read of a run's journal: for a box that does not answer."""
+    views = [RunView().add_all(read_all(str(path))) for path in home.mirror(record.run).glob("*/journal")]
+    return max(views, key=lambda view: view.last_n, default=RunView())
 
 
 def move(home: Home, job: Job, word: str, place: Place | None, *, wait_s: float = 8.0) -> Started:
@@ -158,6 +198,8 @@ def move(home: Home, job: Job, word: str, place: Place | None, *, wait_s: float 
     if found.reachable:
         _fence(home, record, target.name, spec["lineage"])
     run = target.scheduler.submit(token, spec, {}, wait_s=0.0, hold=True).run
+    if found.reachable:
+        _fence(home, record, target.name, spec["lineage"], run)  # once more: now its successor has a name
     if source is not None:
         base = f"{target.box.root}/.outlive/runs/{run}/work"
         if source.directory is not None:
@@ -198,11 +240,11 @@ def move(home: Home, job: Job, word: str, place: Place | None, *, wait_s: float 
     return started(target, replace(answer, how="moved"), pushed, warnings, spec)
 
 
-def _fence(home: Home, record: Run, box: str, lineage: dict[str, Any]) -> None:
+def _fence(home: Home, record: Run, box: str, lineage: dict[str, Any], run: str = "") -> None:
     """Tell the old run that it moved, so that whoever wakes up there later stops."""
     old = open_place(home, home.box_of(record.box))
     try:
-        old.scheduler.fence(record.run, {"box": box, "lineage": lineage})
+        old.scheduler.fence(record.run, {"run": run, "box": box, "lineage": lineage})
     finally:
         old.close()
 

@@ -66,10 +66,10 @@ def lease_s(job: Job, place: Place) -> tuple[float | None, str]:
                 f"budget.max_cost is in {job.max_cost[1]}, the box's price in {price.get('currency')}",
                 safe="Nothing was pushed or started.",
             )
-        seconds = job.max_cost[0] / float(price["per_h"]) * 3600
-        limits.append(
-            (seconds, f"{seconds / 3600:.2f} h for {job.max_cost[0]:g} {job.max_cost[1]} at {price['per_h']} an hour")
-        )
+        if float(price["per_h"]) > 0:  # what costs nothing never uses the budget up
+            seconds = job.max_cost[0] / float(price["per_h"]) * 3600
+            told = f"{seconds / 3600:.2f} h for {job.max_cost[0]:g} {job.max_cost[1]} at {price['per_h']} an hour"
+            limits.append((seconds, told))
     if not limits:
         return None, ""
     return min(limits)
