@@ -42,11 +42,7 @@ def run(args: argparse.Namespace) -> int:
 
     with _directory(args.keep) as base:
         told = _play(args, base)
-        kept = (
-            f"all of it kept in {base}"
-            if args.keep
-            else f"result and box removed again from {base} (--keep keeps them)"
-        )
+        kept = f"kept in {base}" if args.keep else "all removed again (--keep keeps it)"
         result = str(told.result) if args.keep else None
         printing.result(args, view.data(told, result), lambda: [view.summary(told, kept)])
     return 0
