@@ -25,8 +25,8 @@ from outlive.runs.home import Home
 from outlive.runs.job import Job
 from outlive.runs.place import Place, open_place, secrets_of
 from outlive.runs.push import push
-from outlive.sync.fetch import OURS
 from outlive.runs.run import Started, record_run, started
+from outlive.sync.fetch import OURS
 from outlive.transport.agent import data_frames
 from outlive.wire.journal import read_all
 from outlive.wire.runview import RunView

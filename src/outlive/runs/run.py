@@ -201,7 +201,7 @@ def restarts(place: Place, spec: dict[str, Any]) -> str:
             text
             + "after a restart of the box the run waits for its secrets: the next `outlive watch` or `run` brings them"
         )
-    return text + "after a restart of the box it goes on at the next `outlive watch`, `run` or `up`"
+    return text + "after a restart of the box it goes on at the next `outlive watch`, `run` or `adopt`"
 
 
 def launch_check(status: dict[str, Any]) -> list[str]:

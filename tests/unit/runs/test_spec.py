@@ -16,7 +16,7 @@ from outlive.runs.home import Home
 from outlive.runs.job import Job, Stage
 from outlive.runs.place import Place
 from outlive.runs.push import Pushed
-from outlive.runs.spec import durable_to, lease_s, make, setup_digest, substitute
+from outlive.runs.spec import durable_to, lease_s, make, setup_digest
 from outlive.wire import spec as specs
 
 JOB = Job("count", (Stage("main", "python train.py --data {data} --n {vcpu}"),), Path("/nowhere"))
