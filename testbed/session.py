@@ -24,8 +24,16 @@ def play(line: str, env: dict[str, str], cwd: Path, typed: dict[str, str] | None
     """Run one line, echo it as at a prompt, and answer what it asks. Returns its status."""
     print(f"$ {line}", flush=True)
     if not terminal:
-        done = subprocess.run(line, shell=True, env=env, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              stdin=subprocess.DEVNULL, timeout=LIMIT_S)
+        done = subprocess.run(
+            line,
+            shell=True,
+            env=env,
+            cwd=cwd,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            timeout=LIMIT_S,
+        )
         print(done.stdout.decode("utf-8", "replace").rstrip() + "\n", flush=True)
         return done.returncode
     pid, fd = pty.fork()
@@ -58,8 +66,13 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         boxes = os.path.join(scratch, "boxes")
         env = {
-            **os.environ, "OUTLIVE_HOME": os.path.join(scratch, "state"), "COLUMNS": "96", "NO_COLOR": "1", "TERM": "dumb",
-            "OUTLIVE_TESTBED_BOXES": boxes, "OUTLIVE_SSH_CONFIG": os.path.join(boxes, "ssh_config"),
+            **os.environ,
+            "OUTLIVE_HOME": os.path.join(scratch, "state"),
+            "COLUMNS": "96",
+            "NO_COLOR": "1",
+            "TERM": "dumb",
+            "OUTLIVE_TESTBED_BOXES": boxes,
+            "OUTLIVE_SSH_CONFIG": os.path.join(boxes, "ssh_config"),
             "PATH": f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}",
         }
         project = Path(scratch) / "resumable"
@@ -71,7 +84,10 @@ def main() -> int:
             play("outlive run --on alpha", env, project)
             play("outlive run --on beta --name hot -- python train.py 0.03", env, project)
             time.sleep(8)
-            print("  ... the host of alpha restarts its container; the laptop is closed and opened again ...\n", flush=True)
+            print(
+                "  ... the host of alpha restarts its container; the laptop is closed and opened again ...\n",
+                flush=True,
+            )
             subprocess.run([bed, "box", "restart", "alpha"], env=env, check=True, stdout=subprocess.DEVNULL)
             play("outlive ps", env, project)
             play("outlive watch tiny --until done --follow | tail -n 12", env, project)

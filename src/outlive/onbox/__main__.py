@@ -57,7 +57,9 @@ def main(argv: List[str]) -> int:
         return lease(argv[1])
     if argv[:1] == ["child"] and len(argv) == 2:
         return _child(argv[1])
-    sys.stderr.write("usage: supervisor.pyz call | supervise RUN_DIR | launch RUN_DIR ATTEMPT | lease ROOT | child NAME\n")
+    sys.stderr.write(
+        "usage: supervisor.pyz call | supervise RUN_DIR | launch RUN_DIR ATTEMPT | lease ROOT | child NAME\n"
+    )
     return 2
 
 

@@ -53,19 +53,33 @@ def hello(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[byt
         from outlive.onbox import boxlease
 
         boxlease.ensure(box, request.get("payload"))
-    _answer(out, {
-        "box_id": box_id, "machine": machine_of(box), "python": sys.version.split()[0], "executable": sys.executable,
-        "wire": [WIRE_MAJOR, WIRE_MINOR], "boot_s": boot_s(), "wall_s": wall_s(), "uid": os.getuid(),
-        "home": os.path.expanduser("~"), "host": os.uname().nodename, "root": box.root, "runs": [r["run"] for r in known],
-        "recorded": os.path.exists(box.box),
-    })
+    _answer(
+        out,
+        {
+            "box_id": box_id,
+            "machine": machine_of(box),
+            "python": sys.version.split()[0],
+            "executable": sys.executable,
+            "wire": [WIRE_MAJOR, WIRE_MINOR],
+            "boot_s": boot_s(),
+            "wall_s": wall_s(),
+            "uid": os.getuid(),
+            "home": os.path.expanduser("~"),
+            "host": os.uname().nodename,
+            "root": box.root,
+            "runs": [r["run"] for r in known],
+            "recorded": os.path.exists(box.box),
+        },
+    )
 
 
 def audit(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
     """Probe the box. Nothing is changed but probe files that are removed again."""
     from outlive.probes.audit import audit as probe
 
-    _answer(out, probe(request.get("roots") or [box.root], float(request.get("budget_s", 25.0)), request.get("hints") or []))
+    _answer(
+        out, probe(request.get("roots") or [box.root], float(request.get("budget_s", 25.0)), request.get("hints") or [])
+    )
 
 
 def record_box(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
@@ -168,12 +182,21 @@ def run_manifest(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out:
             continue
         if (info.st_size, info.st_mtime_ns) != (entry["bytes"], entry["mtime_ns"]):
             changed.append(entry["path"])
-    _answer(out, {
-        "manifest": manifest, "changed": changed, "proofs": view.proofs, "copies": view.copies,
-        "checkpoints": list(view.checkpoints.values()), "tombstones": view.tombstones,
-        "drift": code.drift(box, spec.get("snapshot"), run.work), "work": run.work, "spec": spec,
-        "status": status(box, run),
-    })
+    _answer(
+        out,
+        {
+            "manifest": manifest,
+            "changed": changed,
+            "proofs": view.proofs,
+            "copies": view.copies,
+            "checkpoints": list(view.checkpoints.values()),
+            "tombstones": view.tombstones,
+            "drift": code.drift(box, spec.get("snapshot"), run.work),
+            "work": run.work,
+            "spec": spec,
+            "status": status(box, run),
+        },
+    )
 
 
 def do_poll(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
@@ -261,7 +284,11 @@ def purge(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[byt
     from outlive.onbox import start
 
     wanted = request.get("runs")
-    live = [s["run"] for s in start.job_runs(box) if (wanted is None or s["run"] in wanted) and (s["work_alive"] or (s["job"] and not s["ended"]))]
+    live = [
+        s["run"]
+        for s in start.job_runs(box)
+        if (wanted is None or s["run"] in wanted) and (s["work_alive"] or (s["job"] and not s["ended"]))
+    ]
     if live:
         raise Refused("run_alive", "not deleted: %s not ended" % ", ".join(live), runs=live)
     with open(box.box_id) as text:
@@ -322,17 +349,24 @@ def serve(source: IO[bytes], out: IO[bytes]) -> int:
         if request.get("box_id"):
             _check_identity(box, request["box_id"])
         if call is None:
-            raise Refused("no_call", "this box does not know %r; it speaks wire %d.%d" % (request["call"], WIRE_MAJOR, WIRE_MINOR))
+            raise Refused(
+                "no_call", "this box does not know %r; it speaks wire %d.%d" % (request["call"], WIRE_MAJOR, WIRE_MINOR)
+            )
         call(box, request, source, out)
     except Refused as error:
         write_frame(out, {"t": "refused", "code": error.code, "text": str(error), "facts": error.facts})
     except Torn as error:
         write_frame(out, {"t": "refused", "code": "torn", "text": str(error), "facts": {}})
     except OSError as error:
-        write_frame(out, {
-            "t": "refused", "code": "os", "text": "%s: %s" % (error.filename or request["call"], error.strerror),
-            "facts": {"errno": error.errno},
-        })
+        write_frame(
+            out,
+            {
+                "t": "refused",
+                "code": "os",
+                "text": "%s: %s" % (error.filename or request["call"], error.strerror),
+                "facts": {"errno": error.errno},
+            },
+        )
     except Exception as error:  # the outer edge: a client that only saw a cut reply would blame the connection
         import traceback
 

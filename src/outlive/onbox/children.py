@@ -87,7 +87,9 @@ class Crew:
         self._running: List[Any] = []
         self._keys: Dict[str, bool] = {}
 
-    def add(self, key: str, name: str, request: Dict[str, Any], deadline_s: float, done: Callable[[Dict[str, Any]], None]) -> bool:
+    def add(
+        self, key: str, name: str, request: Dict[str, Any], deadline_s: float, done: Callable[[Dict[str, Any]], None]
+    ) -> bool:
         """Queue a task unless one with this key is queued or running. Returns whether it was queued."""
         if key in self._keys:
             return False

@@ -33,7 +33,9 @@ class BadSnapshot(Exception):
 def manifest_digest(files: List[Dict[str, Any]]) -> str:
     """Return the digest of a snapshot: over its sorted list of ``{"path", "mode", "sha256", "bytes", "link"}``."""
     lines = [
-        json.dumps([f["path"], f["mode"], f.get("sha256", ""), f.get("link", "")], separators=(",", ":"), ensure_ascii=True)
+        json.dumps(
+            [f["path"], f["mode"], f.get("sha256", ""), f.get("link", "")], separators=(",", ":"), ensure_ascii=True
+        )
         for f in sorted(files, key=lambda f: f["path"])
     ]
     return hashlib.sha256("\n".join(lines).encode("ascii")).hexdigest()
@@ -235,8 +237,12 @@ def room(box: BoxFiles, digest: str) -> None:
         told.append("%d inodes needed, %d free" % (need_inodes, space.free_inodes))
     if told:
         raise Refused(
-            "no_space", "the %d files of the project do not fit: %s" % (len(files), "; ".join(told)),
-            bytes_needed=need_bytes, bytes_free=space.free_bytes, inodes_needed=need_inodes, inodes_free=space.free_inodes,
+            "no_space",
+            "the %d files of the project do not fit: %s" % (len(files), "; ".join(told)),
+            bytes_needed=need_bytes,
+            bytes_free=space.free_bytes,
+            inodes_needed=need_inodes,
+            inodes_free=space.free_inodes,
         )
 
 

@@ -41,7 +41,8 @@ def work_environment(
 ) -> Dict[str, str]:
     """Return the environment of the work: recorded at `up`, platform defaults, spec, ours, secrets.
 
-    ``named`` is a directory where `python` is the chosen interpreter; it comes first on PATH. Nothing of the connection that started us and nothing of the client gets in.
+    ``named`` is a directory where `python` is the chosen interpreter; it comes first on PATH. Nothing of
+    the connection that started us and nothing of the client gets in.
     """
     env: Dict[str, str] = {}
     env.update(box.get("environment", {}))

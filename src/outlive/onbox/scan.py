@@ -30,8 +30,11 @@ def gate_scan(box: BoxFiles, request: Dict[str, Any]) -> Dict[str, Any]:
         "gpu_holders": gpu_holders.holders().to_wire(),
         "writers": holders.holders(tiers).to_wire() if tiers else None,
         "unclaimed": unclaimed(
-            tiers, float(request.get("since_wall_s", 0.0)), [box.dir] + list(request.get("known") or []),
-            float(request.get("budget_s", 20.0)), claims(box),
+            tiers,
+            float(request.get("since_wall_s", 0.0)),
+            [box.dir] + list(request.get("known") or []),
+            float(request.get("budget_s", 20.0)),
+            claims(box),
         ),
     }
 

@@ -59,8 +59,13 @@ def start(box: BoxFiles, request: Dict[str, Any]) -> Dict[str, Any]:
             if not newest["ended"]:
                 with open(box.run(newest["run"]).spec) as text:
                     old = json.load(text)
-                raise Refused("run_alive", "run %s of the same job is %s with another spec" % (newest["run"], newest["state"]),
-                              run=newest["run"], state=newest["state"], differences=specs.differences(old, spec))
+                raise Refused(
+                    "run_alive",
+                    "run %s of the same job is %s with another spec" % (newest["run"], newest["state"]),
+                    run=newest["run"],
+                    state=newest["state"],
+                    differences=specs.differences(old, spec),
+                )
             newest = None
         run = _create(box, spec, digest, request["token"]) if newest is None else box.run(newest["run"])
     if newest is not None and request.get("hold") and newest["token"] == request["token"]:
@@ -76,7 +81,9 @@ def start(box: BoxFiles, request: Dict[str, Any]) -> Dict[str, Any]:
 
 def _create(box: BoxFiles, spec: Dict[str, Any], digest: str, token: str) -> RunFiles:
     if spec["snapshot"] and not os.path.exists(box.snapshot(spec["snapshot"])):
-        raise Refused("no_snapshot", "snapshot %s is not on this box" % spec["snapshot"][:12], snapshot=spec["snapshot"])
+        raise Refused(
+            "no_snapshot", "snapshot %s is not on this box" % spec["snapshot"][:12], snapshot=spec["snapshot"]
+        )
     if spec["snapshot"]:
         code.room(box, spec["snapshot"])
     os.makedirs(box.runs, exist_ok=True)
@@ -115,7 +122,9 @@ def name_interpreter(box: BoxFiles, python: str) -> None:
     for name in ("python", "python3"):
         path = os.path.join(folder, name)
         if not os.path.exists(path):
-            write_aside(path, ("#!/bin/sh\nexec %s \"$@\"\n" % shlex.quote(python)).encode("utf-8", "surrogateescape"), 0o755)
+            write_aside(
+                path, ('#!/bin/sh\nexec %s "$@"\n' % shlex.quote(python)).encode("utf-8", "surrogateescape"), 0o755
+            )
 
 
 def _go_on(box: BoxFiles, found: Dict[str, Any], request: Dict[str, Any]) -> Dict[str, Any]:
@@ -154,8 +163,12 @@ def wake(box: BoxFiles, run_id: str, payload: Dict[str, Any]) -> bool:
     # a start from inside some work must not make our own processes members of that work's attempt
     env = {k: v for k, v in os.environ.items() if not k.startswith("OUTLIVE_")}
     process = subprocess.Popen(
-        program() + ["supervise", run.dir], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        cwd="/", env=env,
+        program() + ["supervise", run.dir],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        env=env,
     )
     assert process.stdin is not None
     process.stdin.write(json.dumps(payload, ensure_ascii=True).encode("ascii") + b"\n")

@@ -135,8 +135,12 @@ def have(request: Dict[str, Any]) -> Dict[str, Any]:
         top = os.path.dirname(top)
     space = disk(top)
     return {
-        "have": present, "staged": staged, "free_bytes": space.free_bytes, "free_inodes": space.free_inodes,
-        "base": base, "is_dir": os.path.isdir(base),
+        "have": present,
+        "staged": staged,
+        "free_bytes": space.free_bytes,
+        "free_inodes": space.free_inodes,
+        "base": base,
+        "is_dir": os.path.isdir(base),
     }
 
 

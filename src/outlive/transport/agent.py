@@ -71,7 +71,8 @@ class Agent:
         if done.returncode:
             said = done.stderr.decode("utf-8", "replace").strip()[-300:]
             raise errors.NoSpace(
-                f"our program ({len(data)} bytes) could not be written to {self.root}/{DIR} on {self.exec.describe()}: {said}",
+                f"our program ({len(data)} bytes) could not be written to {self.root}/{DIR} "
+                f"on {self.exec.describe()}: {said}",
                 safe="Nothing was changed on the box.",
                 next=[["outlive", "up", self.exec.describe(), "--root", "DIR"]],
             )
