@@ -1,6 +1,5 @@
 """Every name that we write on a box, in one place. Who may delete each is in docs/design/on-disk.md."""
 
-import hashlib
 import os
 import random
 import re
@@ -44,6 +43,8 @@ class BoxFiles:
 
     def interpreter_dir(self, python: str) -> str:
         """Return the directory where `python` and `python3` mean this interpreter."""
+        import hashlib  # half of what `outlive ps` would pay for this module
+
         return os.path.join(self.bin, hashlib.sha256(python.encode("utf-8", "surrogateescape")).hexdigest()[:12])
 
     def snapshot(self, digest: str) -> str:
