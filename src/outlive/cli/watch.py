@@ -117,7 +117,28 @@ def follow_to_end(
         for line in picture.end_lines():
             for part in fold(secrets.redact(line), columns(), "  "):
                 print(part, flush=True)
+    _then(home, record, picture, args)
     return code_of(picture, args, followed=True, waited_for_end=until is None or until.kind == "done", met=met)
+
+
+def _then(home: Home, record: Run, picture: Picture, args: argparse.Namespace) -> None:
+    """Carry out ``--then down`` of a run that has ended, and say how that went; never asks."""
+    if picture.status is None:
+        return
+    from outlive.runs.then import after_end
+
+    done = after_end(home, record, picture.status)
+    if done is None:
+        return
+    from outlive.views import down_view
+
+    if args.json:
+        json_line(down_view.data(done), home.ledger.secrets)
+        return
+    for line in down_view.lines(done, columns()):
+        print(home.ledger.secrets.redact(line), flush=True)
+    if done.refusal is not None:
+        note(done.refusal.sentence(), home.ledger.secrets)
 
 
 def code_of(

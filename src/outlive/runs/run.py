@@ -13,7 +13,7 @@ from typing import Any
 
 from outlive import errors
 from outlive.ledger import Run
-from outlive.runs import constraint
+from outlive.runs import constraint, then
 from outlive.runs import spec as run_spec
 from outlive.runs.home import Home
 from outlive.runs.job import Job, Stage, job_name
@@ -40,6 +40,8 @@ class Started:
     sent_bytes: int = 0
     warnings: list[str] = field(default_factory=list)
     lineage: dict[str, Any] | None = None
+    then: str = ""
+    """What was asked to follow the end, and the clocks that it starts."""
 
 
 def job_from(directory: Path, command: tuple[str, ...], name: str = "") -> Job:
@@ -124,6 +126,7 @@ def started(place: Place, answer: Submitted, pushed: Pushed, warnings: list[str]
         sent_bytes=pushed.sent_bytes,
         warnings=[*warnings, *pushed.warnings, *launch_check(status)],
         lineage=spec.get("lineage"),
+        then=then.sentence(place, spec),
     )
 
 

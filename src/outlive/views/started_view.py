@@ -23,6 +23,7 @@ LABELS = {
     "kept": "kept",
     "restarts": "restarts",
     "from": "from",
+    "then": "then",
     "next": "next",
 }
 
@@ -42,6 +43,7 @@ def started_data(done: Started) -> dict[str, Any]:
         "sent_bytes": done.sent_bytes,
         "warnings": [_said(w) for w in done.warnings],
         "lineage": done.lineage,
+        "then": done.then,
         "status": data,
         "untrusted": data.pop("untrusted"),
         "next": next_commands(done),
@@ -75,6 +77,8 @@ def started_rows(done: Started) -> list[tuple[str, str]]:
     if done.snapshot:
         rows.append((LABELS["code"], f"snapshot {done.snapshot[:12]}, {amounts.size(done.sent_bytes)} sent"))
     rows += [(LABELS["kept"], done.kept_if_gone), (LABELS["restarts"], done.restarts)]
+    if done.then:
+        rows.append((LABELS["then"], done.then))
     rows += [("!", _said(warning)) for warning in done.warnings]
     rows += [(LABELS["next"], " ".join(argv)) for argv in next_commands(done)]
     return rows
