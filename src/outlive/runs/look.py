@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import json
 import secrets
 import time
 from dataclasses import dataclass, field
@@ -120,6 +121,24 @@ class Mirror:
             return
         with path.open("ab") as handle:
             handle.write(data)
+
+
+def last_step(metrics: Path) -> int | None:
+    """Return the step of the newest point in a copy of ``metrics.jsonl``, None when it has none."""
+    try:
+        with metrics.open("rb") as handle:
+            handle.seek(max(0, handle.seek(0, 2) - 4096))
+            tail = handle.read()
+    except FileNotFoundError:
+        return None
+    for line in reversed(tail.splitlines()):
+        try:
+            point = json.loads(line)
+        except ValueError:
+            continue  # the first or the last line of a piece may be cut
+        if isinstance(point, dict) and isinstance(point.get("step"), int) and not point.get("local"):
+            return int(point["step"])
+    return None
 
 
 def poll_run(

@@ -25,6 +25,7 @@ from outlive.runs.home import Home
 from outlive.runs.job import Job
 from outlive.runs.place import Place, open_place, secrets_of
 from outlive.runs.push import push
+from outlive.runs.look import last_step
 from outlive.runs.run import Started, record_run, started
 from outlive.sync.fetch import OURS
 from outlive.transport.agent import data_frames
@@ -93,7 +94,7 @@ def origin(home: Home, record: Run) -> Origin:
         status is not None,
         bool(status and status["ended"]),
         int(status["attempt"]) if status else past.number if past is not None else 0,
-        status["step"] if status else past.last_step if past is not None else None,
+        status["step"] if status else _seen_step(home, record, past.last_step if past is not None else None),
         checkpoints,
         sources[-1] if sources else None,
         considered,
@@ -219,17 +220,8 @@ def move(home: Home, job: Job, word: str, place: Place | None, *, wait_s: float 
                         safe=f"{run} was created on {target.name} and not started.",
                     )
                 _send(target, base, source.files, Path(scratch))
-        lost = found.step - source.step if found.step is not None and source.step is not None else None
-        warnings.append(
-            f"starts from {source.path} (step {'unknown' if source.step is None else source.step}, from {source.where})"
-            + (
-                f"; {lost} step(s) after it are lost"
-                if lost and lost > 0
-                else "; nothing after it is lost"
-                if lost is not None
-                else ""
-            )
-        )
+        at = "unknown" if source.step is None else source.step
+        warnings.append(f"starts from {source.path} (step {at}, from {source.where}); {_lost(found, source)}")
     else:
         warnings.append("no proved checkpoint of it was found anywhere: this run starts from zero")
     payload = {"secrets": secrets, "notify": notify}
@@ -238,6 +230,16 @@ def move(home: Home, job: Job, word: str, place: Place | None, *, wait_s: float 
     record_run(home, target, answer.status, job.project, token)
     home.ledger.append("note", text=f"{run} continues {found.run}", run=run, box=target.name, lineage=spec["lineage"])
     return started(target, replace(answer, how="moved"), pushed, warnings, spec)
+
+
+def _lost(found: Origin, source: Source) -> str:
+    """Return the sentence: what was done after the checkpoint and is lost. Of a silent box only what was seen is known."""
+    if found.step is None or source.step is None:
+        return "how much after it is lost is not known"
+    lost = max(0, found.step - source.step)
+    if not found.reachable:
+        return f"{lost} step(s) after it were seen and are lost, and what {found.box} did since the last look"
+    return f"{lost} step(s) after it are lost" if lost else "nothing after it is lost"
 
 
 def _fence(home: Home, record: Run, box: str, lineage: dict[str, Any], run: str = "") -> None:

@@ -25,8 +25,8 @@ def sentence(place: Place, spec: dict[str, Any]) -> str:
         return text
     if do == "down":
         return (
-            f"after the end `outlive watch` ends the box if `outlive approve down {place.name} --when-proved` was said; "
-            "no key that could do it goes to the box"
+            f"after the end `outlive watch` ends the box, with the word of `outlive approve down {place.name} "
+            "--when-proved`; no key that could do it goes to the box"
         )
     return ""
 

@@ -12,7 +12,7 @@ from typing import Any
 from outlive import errors
 from outlive.ledger import Run
 from outlive.runs.home import Home
-from outlive.runs.look import FRESH_LOGIN_S, Mirror, poll_run
+from outlive.runs.look import FRESH_LOGIN_S, Mirror, last_step, poll_run
 from outlive.runs.place import Place, open_place
 from outlive.runs.run import wake
 
@@ -123,15 +123,9 @@ def _lines(part: tuple[int, bytes] | None) -> list[dict[str, Any]]:
 
 def _step(mirror: Mirror, status: dict[str, Any]) -> int | None:
     """Return the newest step: the journal notes one only now and then, the metrics have all."""
-    try:
-        with mirror.path("metrics").open("rb") as handle:
-            handle.seek(max(0, handle.seek(0, 2) - 4096))
-            tail = handle.read()
-    except FileNotFoundError:
-        tail = b""
-    for point in reversed(_lines((0, tail))):
-        if isinstance(point.get("step"), int) and not point.get("local"):
-            return int(point["step"])
+    newest = last_step(mirror.path("metrics"))
+    if newest is not None:
+        return newest
     return int(status["step"]) if status["step"] is not None else None
 
 
