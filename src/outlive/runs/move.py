@@ -23,9 +23,9 @@ from outlive.onbox.keep import step_of
 from outlive.runs import spec as run_spec
 from outlive.runs.home import Home
 from outlive.runs.job import Job
+from outlive.runs.look import last_step
 from outlive.runs.place import Place, open_place, secrets_of
 from outlive.runs.push import push
-from outlive.runs.look import last_step
 from outlive.runs.run import Started, record_run, started
 from outlive.sync.fetch import OURS
 from outlive.transport.agent import data_frames
@@ -162,6 +162,12 @@ def _remembered(home: Home, record: Run) -> RunView:
     return max(views, key=lambda view: view.last_n, default=RunView())
 
 
+def _seen_step(home: Home, record: Run, noted: int | None) -> int | None:
+    """Return the newest step that this client has read: the journal notes one only now and then."""
+    steps = [last_step(path) for path in home.mirror(record.run).glob("*/metrics")]
+    return max((s for s in [noted, *steps] if s is not None), default=None)
+
+
 def move(home: Home, job: Job, word: str, place: Place | None, *, wait_s: float = 8.0) -> Started:
     """Start a new run from an old one's newest proved checkpoint, on ``place`` (default: the same box).
 
@@ -221,19 +227,21 @@ def move(home: Home, job: Job, word: str, place: Place | None, *, wait_s: float 
                     )
                 _send(target, base, source.files, Path(scratch))
         at = "unknown" if source.step is None else source.step
-        warnings.append(f"starts from {source.path} (step {at}, from {source.where}); {_lost(found, source)}")
+        begins = f"starts from {source.path} (step {at}, from {source.where})"
+        warnings.append(f"{begins}; {_lost(found, source)}")
     else:
         warnings.append("no proved checkpoint of it was found anywhere: this run starts from zero")
     payload = {"secrets": secrets, "notify": notify}
+    # before the start: a client that dies in between must still fence the old run when it meets it again
+    home.ledger.append("note", text=f"{run} continues {found.run}", run=run, box=target.name, lineage=spec["lineage"])
     target.scheduler.wake(run, payload)
     answer = target.scheduler.submit(token, spec, payload, wait_s=wait_s)
     record_run(home, target, answer.status, job.project, token)
-    home.ledger.append("note", text=f"{run} continues {found.run}", run=run, box=target.name, lineage=spec["lineage"])
     return started(target, replace(answer, how="moved"), pushed, warnings, spec)
 
 
 def _lost(found: Origin, source: Source) -> str:
-    """Return the sentence: what was done after the checkpoint and is lost. Of a silent box only what was seen is known."""
+    """Return how much after the checkpoint is lost. Of a silent box only what was seen is known."""
     if found.step is None or source.step is None:
         return "how much after it is lost is not known"
     lost = max(0, found.step - source.step)
