@@ -32,7 +32,14 @@ def state(row: list[str]) -> str:
 
 @functools.cache
 def functions(path: Path) -> frozenset[str]:
-    return frozenset(re.findall(r"^\s*def (test_\w+)\(", path.read_text("utf-8"), re.MULTILINE))
+    """Return the names of a file's tests as pytest takes them: `test_x`, or `TestClass::test_x`."""
+    found, group = set(), ""
+    for indent, kind, name in re.findall(r"^( *)(class|def) (\w+)", path.read_text("utf-8"), re.MULTILINE):
+        if not indent:
+            group = f"{name}::" if kind == "class" else ""
+        if kind == "def" and name.startswith("test_") and len(indent) == (4 if group else 0):
+            found.add(group + name)
+    return frozenset(found)
 
 
 def missing(row: list[str]) -> list[str]:
