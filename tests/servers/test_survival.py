@@ -14,6 +14,8 @@ import pytest
 from servers.clients import Client, end_sessions, pids_of, work_of
 
 from outlive import errors
+from outlive.runs.look import look_all
+from outlive.runs.run import IDLE_NOTICE_S
 from outlive.runs.watch import Until, follow
 
 NewClient = Callable[..., Client]
@@ -63,6 +65,8 @@ def test_notice_arrives_with_the_client_dead(box_factory: Any, client: Client, s
     end_sessions(box)
     (told,) = sink.wait(1, timeout_s=20)
     assert run in told.body.decode() and "succeeded" in told.body.decode()
+    (found,) = look_all(client.home, [])
+    assert found.head["lease"]["idle_s"] == IDLE_NOTICE_S  # from here on the box itself says that it idles
 
 
 def started(client: Client, **changes: Any) -> str:

@@ -35,7 +35,7 @@ newest() {  # true while no later attempt has taken over from this one
 
 guard() {
   missing=0
-  while [ ! -e "$dir/done" ] && newest; do
+  while [ -d "$dir" ] && [ ! -e "$dir/done" ] && newest; do
     if supervised; then missing=0; else missing=$((missing + 1)); fi
     if [ "$missing" -ge 2 ]; then
       printf '%s\n' "$payload" | "$python" -I -S -X utf8 "$pyz" supervise "$dir" >/dev/null 2>>"$dir/supervisor.err"

@@ -243,6 +243,8 @@ class Supervisor:
                 self._part("inbox", self._answer)
                 self._part("notices", self._end_notice)
             while not self.finished():
+                if not os.path.lexists(self.context.run.dir):
+                    return 0  # somebody deleted the run under us: nothing is left to watch, and nobody to tell
                 self.tick()
                 time.sleep(min(TICK_S, float(self.context.limits["scan_s"])))
             self._part("inbox", self._answer)

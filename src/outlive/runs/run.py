@@ -44,6 +44,11 @@ class Started:
     """What was asked to follow the end, and the clocks that it starts."""
 
 
+IDLE_NOTICE_S = 1800.0
+IDLE_REPEAT_S = 6 * 3600.0
+"""A metered box without live work speaks up after the first and again after each of the second."""
+
+
 def job_from(directory: Path, command: tuple[str, ...], name: str = "") -> Job:
     """Return the job of the project directory, or one made of a command alone.
 
@@ -108,7 +113,19 @@ def run(
     home.ledger.append("intent", id=token, label=f"run {job.name}", provider="box", box=place.name)
     answer = place.scheduler.submit(token, spec, {"secrets": secrets, "notify": notify}, wait_s=wait_s)
     record_run(home, place, answer.status, job.project, token)
+    warnings += _box_lease(place, notify)
     return started(place, answer, pushed, warnings, spec)
+
+
+def _box_lease(place: Place, notify: list[str]) -> list[str]:
+    """Let a metered box say by itself that it idles, when there is an address to say it to."""
+    if not notify or not place.platform.has_meter:
+        return []
+    try:
+        place.call("lease_set", {"idle_s": IDLE_NOTICE_S, "repeat_s": IDLE_REPEAT_S, "payload": {"notify": notify}})
+    except errors.OutliveError as error:
+        return [f"an idle box will not speak up: {error.what}"]
+    return []
 
 
 def started(place: Place, answer: Submitted, pushed: Pushed, warnings: list[str], spec: dict[str, Any]) -> Started:

@@ -22,6 +22,10 @@ for step in range(first, total):
         with open(name + ".tmp", "w") as f:
             json.dump({"step": step + 1}, f)
         os.replace(name + ".tmp", name)
+    if "hold" in sys.argv and first == 0 and step == 10:
+        until = time.monotonic() + 120
+        while not os.path.exists("go") and time.monotonic() < until:
+            time.sleep(0.05)
     time.sleep(float(sys.argv[2]))
 with open("final.json", "w") as f:
     json.dump({"steps": total, "resumed_at": first}, f)
@@ -29,8 +33,15 @@ with open("final.json", "w") as f:
 SAVING = {"artifacts": {"roster": ["final.json"], "checkpoints": "ckpt"}}
 
 
-def saves(box, total=30, pause_s=0.1, **keys):
-    return box.start(["python", "-c", SAVES, str(total), str(pause_s)], **dict(SAVING, **keys))
+def saves(box, total=30, pause_s=0.1, hold=False, **keys):
+    """``hold``: the first attempt waits at step 10 for ``go``, so that a test kills it there on any machine."""
+    words = ["python", "-c", SAVES, str(total), str(pause_s)] + (["hold"] if hold else [])
+    return box.start(words, **dict(SAVING, **keys))
+
+
+def go(run):
+    with open(run.path("go"), "w"):
+        pass
 
 
 def kill(pid):
@@ -81,7 +92,7 @@ def test_a_command_that_is_not_there(box):
 
 
 def test_a_killed_work_is_resumed_from_its_checkpoint(box):
-    run = saves(box, 30, 0.1)
+    run = saves(box, 30, 0.1, hold=True)
     run.until_journal("checkpoint")
     kill(run.work_pid(1))
     assert run.ended()["state"] == "succeeded"
@@ -93,21 +104,23 @@ def test_a_killed_work_is_resumed_from_its_checkpoint(box):
 
 
 def test_a_killed_supervisor_is_restarted_by_the_keeper(box):
-    run = saves(box, 60, 0.1)
+    run = saves(box, 60, 0.1, hold=True)
     run.until_journal("checkpoint")
     work = run.work_pid()
     kill(run.supervisor_pid())
     run.until(lambda s: s["supervised"] and len(run.journal("supervisor")) == 2)
     assert run.work_pid() == work
+    go(run)
     assert run.ended()["state"] == "succeeded"
     assert len(run.journal("attempt")) == 1
     assert run.journal("attempt_ended")[0]["evidence"]["exit_code"] == 0
 
 
 def test_the_status_survives_a_killed_keeper(box):
-    run = saves(box, 40, 0.1)
+    run = saves(box, 40, 0.1, hold=True)
     run.until_journal("checkpoint")
     kill(run.keeper_pid())
+    go(run)
     assert run.ended()["state"] == "succeeded"
     end = run.journal("attempt_ended")[0]
     assert end["evidence"]["exit_seen"] is True, "the supervisor is a subreaper and saw it"
@@ -116,7 +129,7 @@ def test_the_status_survives_a_killed_keeper(box):
 
 
 def test_keeper_and_work_killed_together(box):
-    run = saves(box, 30, 0.1)
+    run = saves(box, 30, 0.1, hold=True)
     run.until_journal("checkpoint")
     for pid in run.keepers() + [run.work_pid()]:
         kill(pid)
@@ -125,7 +138,7 @@ def test_keeper_and_work_killed_together(box):
 
 
 def test_supervisor_and_work_killed_together(box):
-    run = saves(box, 30, 0.1)
+    run = saves(box, 30, 0.1, hold=True)
     run.until_journal("checkpoint")
     kill(run.supervisor_pid())
     kill(run.work_pid())
@@ -134,7 +147,7 @@ def test_supervisor_and_work_killed_together(box):
 
 
 def test_supervisor_and_keepers_killed_the_work_goes_on_alone(box):
-    run = saves(box, 60, 0.1)
+    run = saves(box, 60, 0.1, hold=True)
     run.until_journal("checkpoint")
     work = run.work_pid()
     for pid in [run.supervisor_pid()] + run.keepers():
@@ -145,13 +158,14 @@ def test_supervisor_and_keepers_killed_the_work_goes_on_alone(box):
     run.wake()
     assert run.until(lambda s: s["supervised"])["work_alive"]
     assert run.work_pid() == work
+    go(run)
     assert run.ended()["state"] == "succeeded"
     end = run.journal("attempt_ended")[0]
     assert end["evidence"]["exit_seen"] is False, "nobody was there to see it: the artifacts decided"
 
 
 def test_all_of_them_killed_then_woken(box):
-    run = saves(box, 30, 0.1)
+    run = saves(box, 30, 0.1, hold=True)
     run.until_journal("checkpoint")
     for pid in [run.supervisor_pid()] + run.keepers() + [run.work_pid()]:
         kill(pid)
@@ -168,7 +182,7 @@ def test_all_of_them_killed_then_woken(box):
 
 def test_another_machine_means_dead_whatever_the_pid_says(box):
     """The disk of a stopped box under a new boot: the recorded pid may belong to anybody."""
-    run = saves(box, 30, 0.1)
+    run = saves(box, 30, 0.1, hold=True)
     run.until_journal("checkpoint")
     for pid in [run.supervisor_pid()] + run.keepers() + [run.work_pid()]:
         kill(pid)
