@@ -40,7 +40,7 @@ def lint(data: Mapping[str, Any], today: datetime.date | None = None, *, id: str
     if id and platform.id != id:
         found.append(Problem(name, "id", "error", f"`{platform.id}` in a file named `{id}`"))
     if today is not None:
-        found += _age(platform, today)
+        found += age(platform, today)
     return found
 
 
@@ -72,19 +72,22 @@ def months_between(month: str, today: datetime.date) -> int:
     return (today.year - year) * 12 + today.month - number
 
 
-def _age(platform: Platform, today: datetime.date) -> list[Problem]:
+def age(platform: Platform, today: datetime.date) -> list[Problem]:
+    """Return a problem for each block of money-bearing facts that was last verified too long ago."""
     found = []
     for block in BLOCKS:
         month = getattr(platform.verified, block)
-        age = months_between(month, today)
+        months = months_between(month, today)
         at = f"verified.{block}"
-        if age < 0:
+        if months < 0:
             found.append(Problem(platform.id, at, "error", f"{month} lies in the future"))
-        elif age > FAIL_AFTER_MONTHS:
-            what = f"last verified {month}, {age} months ago: too old to decide about money or data"
+        elif months > FAIL_AFTER_MONTHS:
+            what = f"last verified {month}, {months} months ago: too old to decide about money or data"
             found.append(Problem(platform.id, at, "error", what))
-        elif age > WARN_AFTER_MONTHS:
-            found.append(Problem(platform.id, at, "warning", f"last verified {month}, {age} months ago: verify again"))
+        elif months > WARN_AFTER_MONTHS:
+            found.append(
+                Problem(platform.id, at, "warning", f"last verified {month}, {months} months ago: verify again")
+            )
     return found
 
 

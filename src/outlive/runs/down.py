@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import posixpath
 from collections.abc import Callable, Collection
@@ -14,6 +15,7 @@ from outlive.gate import approval as approvals
 from outlive.gate import files as gate_files
 from outlive.gate import receipt as gate_receipt
 from outlive.ledger import Box, use_approval
+from outlive.platforms.lint import age
 from outlive.platforms.model import Verb
 from outlive.runs import receipts
 from outlive.runs.approve import Terminal, has_person, new_id, store_request
@@ -100,6 +102,9 @@ class _Down:
         )
         word = verb.label.said() if verb is not None and verb.role != "none" else action
         self.result = DownResult(place.name, place.platform.id, action, word, dry_run)
+        today = datetime.datetime.fromtimestamp(wall_s(), datetime.UTC).date()
+        if place.platform.has_meter:  # what survives which verb, and what bills, is believed from these
+            self.result.notes += [f"facts of {problem}" for problem in age(place.platform, today)]
 
     @property
     def box(self) -> Box:
