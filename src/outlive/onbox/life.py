@@ -7,33 +7,26 @@ killed and restarted decides the same as one that never died.
 import json
 import os
 import signal
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional
 
-from outlive.artifacts.kinds import PROMISED
-from outlive.diagnose.outcome import NOTHING_DECLARED, classify, fatal_lines
+from outlive.diagnose.outcome import classify
 from outlive.onbox import attempt as attempts
-from outlive.onbox.children import Crew
 from outlive.onbox.context import NO_ROOM, Context, read_json
+from outlive.onbox.finishing import Finishing
+from outlive.onbox.judging import Seen
+from outlive.onbox.judging import evidence as gather
 from outlive.onbox.prove import baseline
-from outlive.probes.cgroup import cgroup
-from outlive.probes.disk import Disk, disk
+from outlive.onbox.sweep import Sweep
+from outlive.probes.disk import disk
 from outlive.wire.clock import boot_s
 from outlive.wire.names import write_aside
-from outlive.wire.states import OUTCOME_CLASSES, REMEDIES
-from outlive.wire.values import REFUTING, Evidence
 
 SETUP = "setup"
 START_LIMIT_S = 60.0
 """How long a launcher may take to record the work's identity before the attempt counts as not started."""
-TAIL_BYTES = 256 * 1024
 SETTLE_S = 60.0
 """How long the judgement of a dead attempt waits for its log to be read and its last checkpoint to be proved."""
 LEFTOVER_GRACE_S = 10.0
-FULL_BYTES = 1 << 20
-FULL_INODES = 16
-UNKILLABLE_S = 30.0
-"""A process that survives KILL for so long sits in the kernel; waiting for it would hold up the run for ever."""
-ROSTER_TRIES = 5
 
 
 class Life:
@@ -52,29 +45,21 @@ class Life:
         self.term_sent_b: Optional[float] = None
         self.kill_sent_b: Optional[float] = None
         self.next_start_b = 0.0
-        self.last_step: Optional[int] = None
-        self.total_steps: Optional[int] = None
-        self.nan_seen = False
-        self.disk_refused = ""
-        self.crew = Crew(1)
-        self.roster_answer: Optional[Dict[str, Any]] = None
-        self.finishing_since_b: Optional[float] = None
-        self.ending: Optional[Tuple[str, str]] = None
+        self.seen = Seen()
+        self.finishing = Finishing(context, notify)
         self._keeper_started_b: Optional[float] = None
         self._over_since_b: Optional[float] = None
         self._only_guarded = 0
         self._sweep = Sweep()
-        self._roster_tries = 0
-        self._roster_retry_b = 0.0
 
     def note(self, point: Dict[str, Any]) -> None:
         """Take the step of a metric point; an attempt's end is judged with it."""
         if point.get("local"):  # counts within an epoch: it neither ends the run nor falls back
             return
         if point.get("step") is not None:
-            self.last_step = int(point["step"])
+            self.seen.last_step = int(point["step"])
         if point.get("total") is not None:
-            self.total_steps = int(point["total"])
+            self.seen.total_steps = int(point["total"])
 
     # -- stages ---------------------------------------------------------------------------------
 
@@ -107,7 +92,7 @@ class Life:
 
     def tick(self) -> None:
         view = self.context.view
-        self.crew.tick()
+        self.finishing.crew.tick()
         if view.ended:
             return
         self._check_fence()
@@ -116,8 +101,8 @@ class Life:
             self._tick_attempt()
         elif not self._swept():
             return
-        elif self.ending is not None or view.state == "finishing":
-            self._tick_finishing()
+        elif self.finishing.ending is not None or view.state == "finishing":
+            self.finishing.tick()
         else:
             self._tick_between()
 
@@ -267,7 +252,7 @@ class Life:
         context = self.context
         current = context.view.attempt
         assert current is not None
-        evidence = self._evidence(status)
+        evidence = gather(context, self.stages(), status, self.seen)
         outcome = classify(evidence)
         elapsed = 0.0
         if current.machine == context.machine:
@@ -280,7 +265,7 @@ class Life:
             stage=current.stage,
             outcome=outcome.to_wire(),
             evidence=evidence.to_wire(),
-            last_step=self.last_step,
+            last_step=self.seen.last_step,
             checkpoints=current.checkpoints,
             lease_used_s=context.view.lease_used_s + elapsed,
         )
@@ -291,67 +276,7 @@ class Life:
             remedy = "resume"
         self._after(current.stage, outcome.cls, remedy, outcome.sentence)
         self.term_sent_b = self.kill_sent_b = self.gone_since_b = self._over_since_b = None
-        self.last_step = self.total_steps = None
-        self.nan_seen, self.disk_refused = False, ""
-
-    def _evidence(self, status: Optional[int]) -> Evidence:
-        context = self.context
-        current = context.view.attempt
-        assert current is not None
-        signal_number = status - 128 if status is not None and 128 < status <= 192 else None
-        oom_now = cgroup().oom_kill
-        oom_then = current.oom_kill_start
-        space = disk(context.run.work)
-        asked = context.view.stopping()
-        try:
-            ok, why = self._stage_artifacts(current.stage)
-        except (OSError, ValueError, MemoryError) as error:
-            ok, why = None, "the artifacts could not be looked at: %s" % error
-        said = tuple(fatal_lines(_tail(context.run.log, current.log_from)))
-        return Evidence(
-            exit_code=status,
-            signal=signal_number,
-            exit_seen=status is not None,
-            our_stop=str(asked["reason"]) if asked is not None else "",
-            machine_changed=current.machine != context.machine,
-            oom_kill_delta=oom_now - oom_then if oom_now is not None and oom_then is not None else None,
-            disk_bytes_free=space.free_bytes,
-            disk_inodes_free=space.free_inodes,
-            # work that filled the disk cannot write its last words into the log either
-            disk_refused=self.disk_refused or ("" if said else _full(space)),
-            fatal_lines=said,
-            nan_seen=self.nan_seen,
-            artifacts_ok=ok,
-            artifacts_why=why,
-            last_step=self.last_step,
-            total_steps=self.total_steps,
-            new_checkpoints=current.checkpoints,
-        )
-
-    def _stage_artifacts(self, name: str) -> Tuple[Optional[bool], str]:
-        """Return whether what the stage must produce is there; (None, NOTHING_DECLARED) when nothing has to be."""
-        stage = next((s for s in self.stages() if s["name"] == name), None)
-        produces = list(stage.get("produces") or []) if stage is not None else []
-        real = [s["name"] for s in self.context.spec["stages"]]
-        if real and name == real[-1]:
-            produces += [p for p in self.context.spec["artifacts"]["roster"] if p not in produces]
-        if not produces:
-            return None, NOTHING_DECLARED
-        from outlive.artifacts.manifest import Roster, scan
-        from outlive.artifacts.structure import check
-
-        matched, missing = Roster(tuple(produces)).match(scan(self.context.run.work))
-        if missing:
-            return False, "missing: " + ", ".join(missing)
-        bad = []
-        for entry in matched:
-            if entry.link or entry.bytes > 64 << 20:
-                continue  # large files are checked by a child at the end, not inside a tick
-            result = check(os.path.join(self.context.run.work, entry.path), "structure")
-            bad += [
-                entry.path + ": " + f["text"] for f in result.findings if f["code"] in ("corrupt", "truncated", "empty")
-            ]
-        return (False, "; ".join(bad)[:400]) if bad else (True, "")
+        self.seen = Seen()
 
     def _after(self, stage: str, cls: str, remedy: str, sentence: str) -> None:
         """Decide what follows an attempt's end, from its class alone."""
@@ -417,7 +342,7 @@ class Life:
             return
         stage = self.next_stage()
         if stage is None:
-            self._begin_finishing()
+            self.finishing.begin()
             return
         if not stopping and view.lease_max_s is not None and view.lease_used_s >= view.lease_max_s:
             self.ask_stop("lease", "the run's lease is used up", 0.0)
@@ -485,193 +410,7 @@ class Life:
             )
         return ""
 
-    # -- the end of the run -------------------------------------------------------------------------
-
-    def _begin_finishing(self) -> None:
-        view = self.context.view
-        if view.stage_failed:
-            outcome = view.final_outcome or {}
-            asked = view.run_stop()
-            if asked is not None and asked["reason"] in ("asked", "fenced"):
-                self.ending = ("stopped", str(asked["why"]))
-            elif outcome.get("cls") == "suspect":
-                self.ending = ("suspect", str(outcome.get("sentence", "")))
-            elif asked is not None:
-                self.ending = ("stopped", str(asked["why"]))
-            else:
-                self.ending = ("failed", str(outcome.get("sentence", "")))
-        elif view.run_stop() is not None and self._cut_short():
-            self.ending = ("stopped", str((view.stop_asked or {})["why"]))
-        else:
-            self.ending = ("succeeded", "every stage ended with status 0")
-        self.finishing_since_b = boot_s()
-        self.context.state("finishing", "digests and copies")
-
-    def _cut_short(self) -> bool:
-        """Whether a stage was left out because of our stop; one that came after the last stage stopped nothing."""
-        return any(s["name"] not in self.context.view.stages_done for s in self.context.spec["stages"])
-
-    def _tick_finishing(self) -> None:
-        context = self.context
-        if self.ending is None:
-            self._begin_finishing()  # a restarted supervisor picks the end up from the same evidence
-        if self.roster_answer is None:
-            self._queue_roster()
-            return
-        assert self.ending is not None
-        state, why = self.ending
-        problem = self._roster_problem()
-        if state == "succeeded" and problem:
-            state, why = "suspect", problem
-        if not self.copied_all():
-            waited = boot_s() - (self.finishing_since_b or boot_s())
-            if not context.view.copy_failed or waited < float(context.limits["final_copy_s"]):
-                return
-            why += (
-                "; NOT all of it is in the safe place: "
-                + "; ".join(sorted(set(context.view.copy_failed.values())))[:300]
-            )
-        outcome = dict(
-            context.view.final_outcome or {"cls": state, "remedy": OUTCOME_CLASSES.get(state, "none"), "sentence": why}
-        )
-        outcome["remedy_text"] = REMEDIES.get(str(outcome.get("remedy")), "")
-        context.record("ended", state=state, why=why, outcome=outcome)
-        self.notify("ended", "%s: %s" % (state, why), {"state": state, "outcome": outcome})
-
-    def copied_all(self) -> bool:
-        """Set by the supervisor: whether the roster is in the safe place, or none is wanted."""
-        return True
-
-    def _queue_roster(self) -> None:
-        context = self.context
-        if boot_s() < self._roster_retry_b:
-            return
-        known: Dict[str, List[Any]] = {}
-        for checkpoint in context.view.checkpoints.values():
-            for entry in checkpoint["files"]:
-                proof = context.view.proofs.get(entry["sha256"], {})
-                known[entry["path"]] = [entry["bytes"], entry["mtime_ns"], entry["sha256"], proof.get("level", "none")]
-        newest = context.view.newest_checkpoint()
-        strict = [e["path"] for e in newest["files"]] if newest else []
-        strict += [
-            e["path"] for c in context.view.checkpoints.values() if "best" in c["path"].lower() for e in c["files"]
-        ]
-        request = {
-            "work": context.run.work,
-            "baseline": read_json(context.run.baseline) or {},
-            "declared": context.spec["artifacts"]["roster"],
-            "checkpoints": context.spec["artifacts"]["checkpoints"],
-            "known": known,
-            "strict": strict,
-        }
-
-        def done(answer: Dict[str, Any]) -> None:
-            if "error" in answer:
-                self._roster_tries += 1
-                self._roster_retry_b = boot_s() + min(60.0, 2.0**self._roster_tries)
-                context.state("finishing", answer["error"])
-                if self._roster_tries >= ROSTER_TRIES:
-                    self.roster_answer = {"entries": [], "missing": [], "failed": answer["error"]}
-                return
-            for proof in answer["proofs"]:
-                context.record("proof", sync=False, proof=proof)
-            manifest = {
-                "run": context.run.id,
-                "entries": answer["entries"],
-                "inferred": answer["inferred"],
-                "frozen": True,
-                "missing": answer["missing"],
-                "tombstones": context.view.tombstones,
-            }
-            try:
-                write_aside(context.run.roster, json.dumps(manifest).encode("utf-8"))
-            except OSError as error:
-                self._roster_retry_b = boot_s() + (0.0 if context.release_reserve() else 5.0)
-                context.state("finishing", "the manifest cannot be written: %s" % error.strerror)
-                return
-            context.record(
-                "roster",
-                entries=len(answer["entries"]),
-                bytes=sum(e["bytes"] for e in answer["entries"]),
-                inferred=answer["inferred"],
-                missing=answer["missing"],
-            )
-            self.roster_answer = answer
-
-        self.crew.add("roster", "roster", request, 6 * 3600.0, done)
-
-    def _roster_problem(self) -> str:
-        """Return why a run with status 0 is only suspect, or an empty string."""
-        answer = self.roster_answer or {}
-        if answer.get("failed"):
-            return "exit status 0, but what it left could not be listed: %s" % answer["failed"]
-        if answer.get("unreadable"):
-            return "exit status 0, but unreadable: " + ", ".join(answer["unreadable"])[:400]
-        if answer.get("missing"):
-            return "exit status 0, but missing: " + ", ".join(answer["missing"])
-        if not answer.get("entries"):
-            return "exit status 0, but it left no file"
-        declared = bool(self.context.spec["artifacts"]["roster"])
-        bad = [
-            "%s: %s" % (e["path"], f["text"])
-            for e in answer["entries"]
-            for f in (self.context.view.proofs.get(e["sha256"], {}).get("findings") or ())
-            if f["code"] in REFUTING and (f["code"] != "empty" or declared or _may_not_be_empty(e))
-        ]
-        return "exit status 0, but " + "; ".join(bad)[:400] if bad else ""
-
     def resumed(self) -> None:
         """Forget the end of an ended run that a person asked to go on."""
-        self.roster_answer = self.ending = self.finishing_since_b = None
-        self.next_start_b = self._roster_retry_b = 0.0
-        self._roster_tries = 0
-
-
-def _full(space: Disk) -> str:
-    """Return ``bytes`` or ``inodes`` when a file system has none of them left to speak of."""
-    if space.free_bytes is not None and space.free_bytes < FULL_BYTES:
-        return "bytes"
-    return "inodes" if space.free_inodes is not None and space.free_inodes < FULL_INODES else ""
-
-
-def _may_not_be_empty(entry: Dict[str, Any]) -> bool:
-    """Whether an empty file refutes a run that declared nothing: a container does, a mark or an error log does not."""
-    return entry["role"] == "checkpoint" or os.path.splitext(entry["path"])[1].lower() in PROMISED
-
-
-class Sweep:
-    """Ends what an ended attempt left behind: TERM, then KILL after a grace, then it is given up."""
-
-    def __init__(self) -> None:
-        self.done_for = 0
-        self._of = 0
-        self._since_b = 0.0
-        self._killed_b: Optional[float] = None
-
-    def tick(self, number: int, pids: List[int], grace_s: float) -> bool:
-        """Do what is due now. Returns True when nothing is left, or nothing can be done about it."""
-        now = boot_s()
-        if not pids:
-            self.done_for = number
-            return True
-        if self._of != number:
-            self._of, self._since_b, self._killed_b = number, now, None
-            attempts.signal_members(pids, signal.SIGTERM)
-        elif now - self._since_b >= grace_s:
-            attempts.signal_members(pids, signal.SIGKILL)
-            self._killed_b = self._killed_b or now
-            if now - self._killed_b > UNKILLABLE_S:
-                self.done_for = number
-                return True
-        return False
-
-
-def _tail(log: str, start: int) -> bytes:
-    """Return the end of the log from ``start``, where the attempt began."""
-    try:
-        size = os.path.getsize(log)
-        with open(log, "rb") as handle:
-            handle.seek(max(start, size - TAIL_BYTES))
-            return handle.read(TAIL_BYTES)
-    except FileNotFoundError:
-        return b""
+        self.finishing.forget()
+        self.next_start_b = 0.0

@@ -47,7 +47,7 @@ class Supervisor:
         self.durable = Durable(self.context)
         self.sampler = Sampler(self.context)
         self.watching = Watching(self.context, Alarms, self.notifier.send)
-        self.life.copied_all = self._copied_all  # type: ignore[method-assign]
+        self.life.finishing.copied_all = self._copied_all
         self.life.lagging = lambda: self.tail.lagging
         self.life.settled = self.keep.settle
         self.pipe = PayloadPipe(self.context.run)
@@ -87,7 +87,13 @@ class Supervisor:
 
     def _popen_pids(self) -> List[int]:
         pids = []
-        for crew in (self.life.crew, self.keep.crew, self.durable.crew, self.sampler.crew, self.notifier.crew):
+        for crew in (
+            self.life.finishing.crew,
+            self.keep.crew,
+            self.durable.crew,
+            self.sampler.crew,
+            self.notifier.crew,
+        ):
             pids += crew.pids()
         return pids
 
@@ -272,7 +278,7 @@ class Supervisor:
             self.context.trouble("done", "the end could not be marked: %s" % error.strerror)
             time.sleep(5.0)
             return False
-        for crew in (self.sampler.crew, self.keep.crew, self.durable.crew, self.life.crew):
+        for crew in (self.sampler.crew, self.keep.crew, self.durable.crew, self.life.finishing.crew):
             crew.kill()
         return True
 

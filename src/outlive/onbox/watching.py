@@ -51,7 +51,7 @@ class Watching:
         now = boot_s()
         for point in points:
             self.alarms.on_metric(point, now)
-        self.last_step = life.last_step
+        self.last_step = life.seen.last_step
         for kind, at in (
             ("log", tail.last_growth_b),
             ("artifact", keep.advanced_b),
@@ -63,10 +63,10 @@ class Watching:
         first = current is not None and current.first_step is None
         if self.last_step is not None and (first or now - self.last_progress_b >= PROGRESS_EVERY_S):
             self.last_progress_b = now
-            self.context.record("progress", sync=False, step=self.last_step, total=life.total_steps)
+            self.context.record("progress", sync=False, step=self.last_step, total=life.seen.total_steps)
         for alarm in self.alarms.tick(now, self._facts(sample or sampler.last, life)):
             if alarm.kind == "nan" and alarm.state == "raised":
-                life.nan_seen = True
+                life.seen.nan = True
             self.context.record(
                 "alarm",
                 alarm=alarm.kind,
@@ -102,8 +102,8 @@ class Watching:
             "alive": True,
             "attempt": len(view.attempts),
             "phase": "setup" if view.attempt is not None and view.attempt.stage == "setup" else "",
-            "last_step": life.last_step,
-            "total_steps": life.total_steps,
+            "last_step": life.seen.last_step,
+            "total_steps": life.seen.total_steps,
             "checkpoint_step": max(steps) if steps else None,
             "memory_used_bytes": sample.get("memory_used_bytes"),
             "memory_limit_bytes": sample.get("memory_limit_bytes"),
