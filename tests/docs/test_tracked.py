@@ -43,7 +43,7 @@ def test_no_tracked_file_names(kind):
         for number, line in enumerate(text.splitlines(), 1):
             for word in FORBIDDEN[kind]:
                 at = line.find(word)
-                # A run has a folder of that name too (`<run>/work/`); only the absolute path is meant.
+                # A run has a folder of that name too, below its run; only the absolute path is meant.
                 if at >= 0 and not (
                     word.startswith("/") and at > 0 and (line[at - 1].isalnum() or line[at - 1] in "}>)]._-*…")
                 ):
