@@ -281,7 +281,10 @@ def purge(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[byt
 
     Answers with every path that was removed.
     """
+    import time
+
     from outlive.onbox import start
+    from outlive.onbox.lock import supervised
 
     wanted = request.get("runs")
     live = [
@@ -294,6 +297,11 @@ def purge(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[byt
     with open(box.box_id) as text:
         if text.read().strip() != request["box_id"]:
             raise Refused("other_box", "this is not the box that was asked for")
+    # an ended run's supervisor tidies up for a moment longer, in the directory that goes
+    until = time.monotonic() + 15.0
+    for run_id in box.run_ids() if wanted is None else wanted:
+        while supervised(box.run(run_id)) and time.monotonic() < until:
+            time.sleep(0.1)
     targets = [box.run(r).dir for r in wanted] if wanted is not None else [box.dir]
     removed = []
     for target in targets:

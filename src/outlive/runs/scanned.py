@@ -114,8 +114,13 @@ def writers(scan: dict[str, Any] | None, place: Place, action: str) -> tuple[For
     return tuple(
         ForeignProcess(h["pid"], h["command"], str(h["uid"] if h["uid"] is not None else ""), writes=tuple(h["files"]))
         for h in writers["holders"]
-        if ours not in h["command"]
+        if ours not in h["command"] and not _keepers_own(h["files"])
     )
+
+
+def _keepers_own(files: list[str]) -> bool:
+    """Whether a process only has our keeper's error file open: its `sleep` inherits that and has no name of ours."""
+    return bool(files) and all(posixpath.basename(f) in ("keeper.err", "supervisor.err") for f in files)
 
 
 def gpu_holders(scan: dict[str, Any] | None, place: Place) -> tuple[ForeignProcess, ...] | None:
