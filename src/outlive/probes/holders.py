@@ -36,6 +36,8 @@ class Holders(Value):
     unreadable: Optional[int] = None
     """Processes whose open files we may not see; None where processes cannot be looked into at all."""
     why_unknown: str = ""
+    unreadable_uids: Tuple[Optional[int], ...] = ()
+    """Whose those processes are, each owner once; None where even that is hidden."""
 
     def to_wire(self) -> Dict[str, Any]:
         wire = super().to_wire()
@@ -50,6 +52,7 @@ def holders(dirs: Sequence[str], ignore: Iterable[int] = ()) -> Holders:
     tops = [os.path.realpath(dir) for dir in dirs]
     skipped = set(ignore)
     found, unreadable = [], 0
+    owners: Set[Optional[int]] = set()
     for pid, stat in sorted(process.snapshot().items()):
         if stat.kernel or stat.state == "Z" or pid in skipped:
             continue
@@ -59,6 +62,7 @@ def holders(dirs: Sequence[str], ignore: Iterable[int] = ()) -> Holders:
             files.update(_mapped_for_write(pid, tops))
         except PermissionError:
             unreadable += 1
+            owners.add(process.owner_uid(pid))
         except OSError:
             continue
         if files:
@@ -67,7 +71,7 @@ def holders(dirs: Sequence[str], ignore: Iterable[int] = ()) -> Holders:
             command = " ".join(words)[:200]
             found.append(Holder(pid, stat.ticks, process.owner_uid(pid), command, shown, len(files)))
     why = "%d processes could not be looked into" % unreadable if unreadable else ""
-    return Holders(tuple(found), unreadable, why)
+    return Holders(tuple(found), unreadable, why, tuple(sorted(owners, key=str)))
 
 
 def _open_for_write(pid: int, tops: List[str]) -> List[str]:

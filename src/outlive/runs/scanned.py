@@ -106,10 +106,11 @@ def writers(scan: dict[str, Any] | None, place: Place, action: str) -> tuple[For
         return ()
     if writers["unreadable"] is None:
         return None
-    if writers["unreadable"] and action != "purge" and not scan["unclaimed"]["complete"]:
-        # Without root nobody may look into root's processes, and every box has some. What they wrote shows all the
-        # same: a complete scan for unclaimed files names it, clause 6. Only without that scan are they unknown.
-        return None
+    if writers["unreadable"] and action != "purge":
+        # Without root nobody may look into root's processes, and every box has some. What those wrote shows all the
+        # same: a complete scan for unclaimed files names it, clause 6. Another user's processes stay unknown.
+        if writers.get("unreadable_uids") != [0] or not scan["unclaimed"]["complete"]:
+            return None
     ours = posixpath.join(place.box.root, DIR, "supervisor-")
     return tuple(
         ForeignProcess(h["pid"], h["command"], str(h["uid"] if h["uid"] is not None else ""), writes=tuple(h["files"]))
