@@ -223,7 +223,7 @@ def _below(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser
 def _module(verb: str) -> Any:
     from importlib import import_module
 
-    return import_module(f"outlive.cli.{verb}")
+    return import_module("outlive.cli." + verb.replace("-", "_"))
 
 
 def _tell(error: errors.OutliveError, as_json: bool) -> int:
