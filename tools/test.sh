@@ -9,8 +9,11 @@ fi
 status=0
 .venv/bin/python tools/travel_tests.py || status=1
 jobs=${OUTLIVE_TEST_JOBS:-$(( $(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1 ))}
-if ! .venv/bin/python -m pytest -q -n "$jobs" --dist worksteal "$@" </dev/null; then
+# A test that hangs must not take the others with it.
+limit="--timeout 600"
+# shellcheck disable=SC2086  # two words
+if ! .venv/bin/python -m pytest -q $limit -n "$jobs" --dist worksteal "$@" </dev/null; then
     echo "==== once more, alone: what failed beside others"
-    .venv/bin/python -m pytest -q --last-failed --last-failed-no-failures none -v "$@" </dev/null || status=1
+    .venv/bin/python -m pytest -q $limit --last-failed --last-failed-no-failures none -v "$@" </dev/null || status=1
 fi
 exit $status

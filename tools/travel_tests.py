@@ -29,13 +29,13 @@ NEEDS_MORE = (  # run in .venv, where torch is
     "tests/unit/checkpoints/torch",
 )
 AT_ONCE = 2
-JOBS = ("-n", "4", "--dist", "worksteal")  # most of these tests wait for a process, not for a processor
+JOBS = ("--timeout", "600", "-n", "4", "--dist", "worksteal")  # most of these tests wait for a process, not for a processor
 LIMIT_S = 1500
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+::\S+?)(?: - .*)?$", re.M)
 AGAIN = 8
 """Up to so many failed tests are run once more alone; more than that is no accident of a busy machine."""
 OWN = f"{sys.version_info[0]}.{sys.version_info[1]}"
-PACKAGES_FOR_TESTS = ("pytest", "pytest-xdist")
+PACKAGES_FOR_TESTS = ("pytest", "pytest-xdist", "pytest-timeout")
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def run(version: str, python: Path, more: list[str]) -> Result:
     if done.returncode == 1 and 0 < len(again) <= AGAIN:
         # real processes on a busy machine can be late for a test's own limit: once more, one after the other
         alone = subprocess.run(
-            [str(inside), "-m", "pytest", "-q", "-p", "no:cacheprovider", *again],
+            [str(inside), "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "600", *again],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": "src", "PYTHONDONTWRITEBYTECODE": "1"},
             stdin=subprocess.DEVNULL,

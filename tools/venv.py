@@ -20,7 +20,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 STAMP = VENV / "outlive-stamp.json"
-EXTRAS: dict[str, list[str]] = {"run": [], "dev": ["dev"], "test": ["dev", "test-torch"]}
+EXTRAS: dict[str, list[str]] = {"run": [], "dev": ["dev"], "test": ["dev", "test-torch", "test-train", "test-launch"]}
+WITHOUT_THEIRS = {"test": ["litgpt", "deepspeed"]}
+"""Installed without their own requirements: theirs ask for other versions of what the rest needs, or for a CUDA build."""
 
 
 def requirements(level: str) -> list[str]:
@@ -30,7 +32,9 @@ def requirements(level: str) -> list[str]:
     for extra in EXTRAS[level]:
         wanted += project["project"]["optional-dependencies"][extra]
     if os.environ.get("OUTLIVE_TEST_TORCH") == "0":
-        wanted = [line for line in wanted if not line.startswith(("torch", "safetensors"))]
+        train = project["project"]["optional-dependencies"]
+        heavy = {*train["test-torch"], *train["test-train"], *train["test-launch"]}
+        wanted = [line for line in wanted if line not in heavy]
     return wanted
 
 
@@ -38,7 +42,7 @@ def digest(level: str) -> str:
     """Return what identifies an up-to-date environment of the level."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     facts = {
-        "requirements": requirements(level),
+        "requirements": requirements(level) + WITHOUT_THEIRS.get(level, []),
         "scripts": project["project"]["scripts"],
         "version": project["project"]["version"],
         "pins": (ROOT / "constraints.txt").read_text("utf-8"),
@@ -91,6 +95,8 @@ def main() -> None:
     STAMP.unlink(missing_ok=True)  # from here until the end it is neither the old environment nor the new one
     print(f"installing what `{level}` needs", file=sys.stderr, flush=True)
     pip("-c", "constraints.txt", *requirements(level))
+    if WITHOUT_THEIRS.get(level) and os.environ.get("OUTLIVE_TEST_TORCH") != "0":
+        pip("-c", "constraints.txt", "--no-deps", *WITHOUT_THEIRS[level])
     pip("--no-deps", "--no-build-isolation", "-e", ".")
     done = {one: digest(one) for one in list(EXTRAS)[: list(EXTRAS).index(level) + 1]}
     STAMP.write_text(json.dumps({**done, "root": str(ROOT)}, indent=1) + "\n", "utf-8")
