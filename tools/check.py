@@ -22,6 +22,7 @@ CHECKS: dict[str, list[str]] = {
     "lint": [PY, "-m", "ruff", "check", "."],
     "py38": [PY, "tools/check_py38.py"],
     "platforms": [PY, "-m", "outlive.platforms.compile", "--check"],
+    "rules": [PY, "-m", "outlive.advice.compile", "--check"],
     "generated": [PY, "tools/gen_docs.py", "--check"],
     "docs": [PY, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/docs"],
 }
