@@ -29,7 +29,14 @@ NEEDS_MORE = (  # run in .venv, where torch is
     "tests/unit/checkpoints/torch",
 )
 AT_ONCE = 2
-JOBS = ("--timeout", "600", "-n", "4", "--dist", "worksteal")  # most of these tests wait for a process, not for a processor
+JOBS = (
+    "--timeout",
+    "600",
+    "-n",
+    "4",
+    "--dist",
+    "worksteal",
+)  # most of these tests wait for a process, not for a processor
 LIMIT_S = 1500
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+::\S+?)(?: - .*)?$", re.M)
 AGAIN = 8

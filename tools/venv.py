@@ -22,7 +22,7 @@ VENV = ROOT / ".venv"
 STAMP = VENV / "outlive-stamp.json"
 EXTRAS: dict[str, list[str]] = {"run": [], "dev": ["dev"], "test": ["dev", "test-torch", "test-train", "test-launch"]}
 WITHOUT_THEIRS = {"test": ["litgpt", "deepspeed"]}
-"""Installed without their own requirements: theirs ask for other versions of what the rest needs, or for a CUDA build."""
+"""Installed without their own requirements: those name other versions of what the rest needs, or a CUDA build."""
 
 
 def requirements(level: str) -> list[str]:
