@@ -155,15 +155,21 @@ def run_ask(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[b
 
 
 def run_manifest(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
-    """The roster with its proofs: frozen when the run has ended, else as it stands, plus checkpoints and drift."""
-    from outlive.onbox import code
+    """The roster with its proofs: frozen when the run has ended, else as it stands, plus checkpoints and drift.
+
+    With ``hold``, a name, the checkpoints that are answered are held against pruning from before this look.
+    """
+    from outlive.onbox import code, leases
     from outlive.wire.journal import read_all
     from outlive.wire.runview import RunView
 
     run = box.run(request["run"])
     if not os.path.exists(run.spec):
         raise Refused("no_run", "no run %s on this box" % request["run"])
-    view = RunView().add_all(read_all(run.journal))
+    with leases.leases_lock(run):
+        view = RunView().add_all(read_all(run.journal))
+        if request.get("hold"):
+            leases.lease(run, machine_of(box), request["hold"], list(view.checkpoints))
     try:
         with open(run.roster, "rb") as handle:
             manifest = json.loads(handle.read().decode("utf-8"))
@@ -224,16 +230,24 @@ def tree_put(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[
 
 
 def tree_get(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
-    from outlive.onbox import trees
+    from outlive.onbox import leases, trees
 
     def renew() -> None:
         if request.get("run") and request.get("lease"):
             paths = [f["path"] for f in request["files"]] + list(request.get("later") or [])
-            trees.lease(box.run(request["run"]), machine_of(box), request["lease"], paths, trees.LEASE_S)
+            leases.lease(box.run(request["run"]), machine_of(box), request["lease"], paths)
 
     trees.get(request, out, renew)
     if request.get("run") and request.get("lease") and not request.get("later"):
-        trees.release(box.run(request["run"]), request["lease"])
+        leases.release(box.run(request["run"]), request["lease"])
+
+
+def lease_release(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+    """Let go of what a ``run_manifest`` with ``hold`` held."""
+    from outlive.onbox import leases
+
+    leases.release(box.run(request["run"]), request["lease"])
+    _answer(out, {})
 
 
 def gate_scan(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
@@ -320,6 +334,7 @@ CALLS: Dict[str, Call] = {
     "gate_scan": gate_scan,
     "hello": hello,
     "lease_clear": lease_clear,
+    "lease_release": lease_release,
     "lease_set": lease_set,
     "poll": do_poll,
     "purge": purge,

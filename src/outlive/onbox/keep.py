@@ -10,6 +10,7 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 
 from outlive.onbox.children import Crew
 from outlive.onbox.context import Context, read_json
+from outlive.onbox.leases import leases_lock
 from outlive.wire.clock import boot_s
 from outlive.wire.values import REFUTING
 
@@ -157,20 +158,22 @@ class Keep:
         rule = self.context.spec["artifacts"]["keep"]
         if not rule:
             return
-        remove = choose_pruned(
-            list(self.context.view.checkpoints.values()),
-            rule,
-            self._leased(),
-            self._copied() if self._lagging_matters() else None,
-        )
-        if not remove:
-            return
-        # the tombstone is written first: a crash in between must not look like a loss
-        self.context.record("pruned", paths=remove)
-        for path in remove:
-            _remove(os.path.join(self.context.run.work, path))
-            self.seen.pop(path, None)
-            self.proved.pop(path, None)
+        # a pull that takes its lease now waits until the names are gone, and sees that they are
+        with leases_lock(self.context.run):
+            remove = choose_pruned(
+                list(self.context.view.checkpoints.values()),
+                rule,
+                self._leased(),
+                self._copied() if self._lagging_matters() else None,
+            )
+            if not remove:
+                return
+            # the tombstone is written first: a crash in between must not look like a loss
+            self.context.record("pruned", paths=remove)
+            for path in remove:
+                _remove(os.path.join(self.context.run.work, path))
+                self.seen.pop(path, None)
+                self.proved.pop(path, None)
 
     def _lagging_matters(self) -> bool:
         return str(self.context.spec["durable"]["to"]) not in ("none", "", "here")
@@ -190,7 +193,11 @@ class Keep:
             if lease is None:
                 continue
             if lease.get("machine") == self.context.machine and float(lease["until_b"]) > boot_s():
-                held.update(lease["paths"])
+                for path in lease["paths"]:
+                    # one file of a checkpoint directory holds the whole of it
+                    while path:
+                        held.add(path)
+                        path = os.path.dirname(path)
             else:
                 _remove(os.path.join(self.context.run.leases, name))
         return held

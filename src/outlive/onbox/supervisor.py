@@ -52,6 +52,8 @@ class Supervisor:
         self.life.settled = self.keep.settle
         self.pipe = PayloadPipe(self.context.run)
         self._points: List[Dict[str, Any]] = []
+        self._early: List[Dict[str, Any]] = []
+        """Points that were read between two rounds."""
         self._reserve_b = 0.0
         self._attempt_seen = self.context.view.attempt.number if self.context.view.attempt else 0
         self._members: List[int] = []
@@ -210,12 +212,15 @@ class Supervisor:
         inbox.handle(self.context, self.handlers())
 
     def _read_log(self) -> None:
-        self._points = []
-        self._points = self.tail.tick()
+        self._points, self._early = self._early, []
+        self._points += self.tail.tick()
         for point in self._points:
             self.keep.newest_metric.update(point)
             # before the decisions: an attempt that ended must be judged with its last step
             self.life.note(point)
+
+    def _pause(self) -> None:
+        self._early += self.tail.pause(min(TICK_S, float(self.context.limits["scan_s"])))
 
     def _notice_attempt(self) -> None:
         current = self.context.view.attempt
@@ -252,7 +257,7 @@ class Supervisor:
                 if not os.path.lexists(self.context.run.dir):
                     return 0  # somebody deleted the run under us: nothing is left to watch, and nobody to tell
                 self.tick()
-                time.sleep(min(TICK_S, float(self.context.limits["scan_s"])))
+                self._part("pause", self._pause)
             self._part("inbox", self._answer)
             if self.context.view.ended and self._leave():
                 # after everything is said and marked: nothing that follows may depend on this process

@@ -16,6 +16,8 @@ READ_S = 0.3
 """How long one tick reads, so that a flood of log never delays a decision for long."""
 FLOOD_BYTES = 64 << 20
 """Unread log beyond which it is passed over."""
+RUSH_S = 0.05
+"""How often the cap is looked at while the log rushes: a flood fills a small disk between two usual looks."""
 
 
 class LogTail:
@@ -38,6 +40,8 @@ class LogTail:
         self._first_seen = bool(context.view.first_line)
         self._metrics = open(context.run.metrics, "ab", buffering=0)
         self.head: bytes = b""
+        self.rushing = False
+        """Whether the log grew so fast at the last look that its cap cannot wait for the next usual one."""
 
     def new_attempt(self) -> None:
         """Forget parser state: another process writes from here on."""
@@ -55,10 +59,12 @@ class LogTail:
         size = _size(self.context.run.log)
         if size > self.last_size:
             self.last_growth_b = boot_s()
-            self.last_size = size
+        cap_bytes = int(self.context.limits["log_cap_bytes"])
+        self.rushing = 0 < max(cap_bytes // 16, READ_BYTES) <= size - self.last_size
+        self.last_size = size
         self._skip_flood(size)
         points: List[Dict[str, Any]] = []
-        until = time.monotonic() + READ_S
+        until = time.monotonic() + (RUSH_S if self.rushing else READ_S)
         while self.offset < size:
             points += self._read(size)
             if time.monotonic() >= until:
@@ -108,6 +114,17 @@ class LogTail:
             self._first_seen = True
             self.head = b""
             self.on_first_line(line[0].decode("utf-8", "replace")[:300])
+
+    def pause(self, seconds: float) -> List[Dict[str, Any]]:
+        """Sleep for so long; while the log rushes, go on reading it and keeping its cap. Returns the points found."""
+        points: List[Dict[str, Any]] = []
+        until = time.monotonic() + seconds
+        while self.rushing and until - time.monotonic() > RUSH_S:
+            time.sleep(RUSH_S)
+            points += self.tick()
+            self.enforce_cap(int(self.context.limits["log_cap_bytes"]))
+        time.sleep(max(0.0, until - time.monotonic()))
+        return points
 
     def enforce_cap(self, cap_bytes: int) -> None:
         """Free the middle of a log that outgrew its cap, keeping every offset as it was.

@@ -2,22 +2,21 @@
 
 import fnmatch
 import hashlib
-import json
 import os
 import stat
 from typing import IO, Any, Callable, Dict, List, Optional
 
 from outlive.artifacts.manifest import scan
+from outlive.onbox.leases import LEASE_S
 from outlive.onbox.part import Part
 from outlive.onbox.refused import Refused
 from outlive.probes.disk import disk
 from outlive.wire.clock import boot_s
 from outlive.wire.frames import CHUNK_BYTES, Torn, read_frames, write_frame
-from outlive.wire.names import RunFiles, sync_directory, write_aside
+from outlive.wire.names import sync_directory
 from outlive.wire.values import Entry
 
 PART = ".outlive-part-"
-LEASE_S = 600.0
 """How long a pull's hold on files outlives its last sign of life."""
 
 
@@ -254,17 +253,3 @@ def get(request: Dict[str, Any], out: IO[bytes], renew: Callable[[], None] = lam
                 write_frame(out, {"t": "data"}, chunk)
                 left -= len(chunk)
         write_frame(out, {"t": "eof", "path": item["path"], "short": left})
-
-
-def lease(run: RunFiles, machine: str, name: str, paths: List[str], seconds: float) -> None:
-    """Hold paths against pruning for a bounded time, renewed by the pull that needs them."""
-    os.makedirs(run.leases, exist_ok=True)
-    data = {"machine": machine, "until_b": boot_s() + seconds, "paths": paths}
-    write_aside(os.path.join(run.leases, name + ".json"), json.dumps(data).encode("utf-8"))
-
-
-def release(run: RunFiles, name: str) -> None:
-    try:
-        os.unlink(os.path.join(run.leases, name + ".json"))
-    except FileNotFoundError:
-        pass

@@ -8,7 +8,7 @@ from outlive.wire.clock import boot_s
 
 _ASK = (
     "import sys,json;sys.stdout.write(json.dumps(['%d.%d.%d'%sys.version_info[:3],sys.prefix,"
-    "getattr(sys,'base_prefix',sys.prefix),sys.maxsize>2**32]))"
+    "getattr(sys,'base_prefix',sys.prefix),sys.maxsize>2**32,sys.executable]))"
 )
 _EACH_S = 5.0
 
@@ -75,10 +75,12 @@ def _ask(path: str, why: str, env: Dict[str, str], end_s: float) -> Dict[str, An
         return facts
     answer = run_bounded((path, "-I", "-S", "-c", _ASK), left_s, environ=env, cwd="/")
     try:
-        version, prefix, base, wide = json.loads(text(answer.out))
+        version, prefix, base, wide, real = json.loads(text(answer.out))
     except ValueError:
         facts["why_unknown"] = answer.why or last_line(answer.out, answer.err) or "ended with %s" % answer.rc
         return facts
+    if _is_shim(path) and os.path.isabs(real) and os.access(real, os.X_OK):
+        facts["path"] = path = real
     # Without site (-S) older versions do not set a virtual environment's prefix: its own file tells.
     own = os.path.dirname(os.path.dirname(path))
     venv = prefix != base or os.path.exists(os.path.join(own, "pyvenv.cfg"))
@@ -86,6 +88,14 @@ def _ask(path: str, why: str, env: Dict[str, str], end_s: float) -> Dict[str, An
     if not wide:
         facts["why_unknown"] = "a 32-bit interpreter"
     return facts
+
+
+def _is_shim(path: str) -> bool:
+    """Whether it only chooses an interpreter (pyenv, asdf, mise): each call would pay for a shell and the choice.
+
+    And it chooses by the directory that it is called in, so one box would have several answers.
+    """
+    return os.path.basename(os.path.dirname(path)) == "shims"
 
 
 _TORCH = r"""

@@ -21,7 +21,7 @@ from outlive.runs.ending import storage_of
 from outlive.runs.evidence import delivery
 from outlive.runs.home import Home
 from outlive.runs.place import Place, open_place
-from outlive.runs.result import Left, here_path, listing, read_left, stamp, standing, still_here
+from outlive.runs.result import Left, here_path, let_go, listing, read_left, stamp, standing, still_here
 from outlive.sync.fetch import OURS, fetch
 from outlive.sync.land import land
 from outlive.wire.clock import wall_s
@@ -134,15 +134,20 @@ def pull_run(
     """
     target = target_of(run, to)
     with _writable(target), _alone(home, target, run):
-        left = read_left(place, run)
-        pulling = _Pull(home, place, left, target, progress)
-        wanted = _wanted(place, left, globs, mirror)
-        if only is not None:
-            wanted = [e for e in wanted if e.path in only or e.link]
-        pulling.bring(wanted)
-        if not mirror:
-            pulling.bring_ours()
-        return pulling.finish(wanted, whole=not globs and not mirror and only is None)
+        # held from the look on: a live run's retention must not remove what was seen before it is asked for
+        hold = f"look-{uuid.uuid4().hex[:12]}"
+        left = read_left(place, run, hold=hold)
+        try:
+            pulling = _Pull(home, place, left, target, progress)
+            wanted = _wanted(place, left, globs, mirror)
+            if only is not None:
+                wanted = [e for e in wanted if e.path in only or e.link]
+            pulling.bring(wanted)
+            if not mirror:
+                pulling.bring_ours()
+            return pulling.finish(wanted, whole=not globs and not mirror and only is None)
+        finally:
+            let_go(place, run, hold)
 
 
 def _wanted(place: Place, left: Left, globs: Sequence[str], mirror: bool) -> list[Entry]:

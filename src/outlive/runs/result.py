@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import posixpath
@@ -9,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from outlive import errors
 from outlive.artifacts.digest import Changed, digest_file
 from outlive.artifacts.manifest import Roster, infer
 from outlive.runs.place import Place
@@ -84,13 +86,14 @@ def listing(
     return tuple(Entry.from_wire(e) for e in answer["entries"]), tuple(answer["moving"])
 
 
-def read_left(place: Place, run: str, *, unclaimed: bool = False) -> Left:
+def read_left(place: Place, run: str, *, unclaimed: bool = False, hold: str = "") -> Left:
     """Return what a run left. For a live run that is its roster as it stands, not frozen.
 
+    ``hold``: a name under which the checkpoints seen stay on the box for a bounded time; `let_go` ends that.
     ``unclaimed``: look also for files of the work directory that neither manifest nor snapshot accounts for.
     Raises PlaceError, and CheckFailed when the box does not know the run.
     """
-    answer = place.call("run_manifest", {"run": run}, timeout_s=300.0)
+    answer = place.call("run_manifest", {"run": run, **({"hold": hold} if hold else {})}, timeout_s=300.0)
     status, spec, work = answer["status"], answer["spec"], answer["work"]
     run_dir = posixpath.dirname(work)
     checkpoints = tuple(
@@ -139,6 +142,12 @@ def read_left(place: Place, run: str, *, unclaimed: bool = False) -> Left:
         moving=moving,
         unclaimed=tuple(e for e in infer(before, there) if e.path not in claimed) if unclaimed else (),
     )
+
+
+def let_go(place: Place, run: str, hold: str) -> None:
+    """End a hold. A box that cannot be reached lets go by itself when its time is over."""
+    with contextlib.suppress(errors.OutliveError):
+        place.call("lease_release", {"run": run, "lease": hold}, timeout_s=20.0)
 
 
 def _differs(entry: Entry, now: Entry | None) -> bool:

@@ -101,6 +101,53 @@ def test_pruning_leaves_tombstones_and_spares_what_is_held(box):
     assert "checkpoint_gone" not in kinds, "what we removed is not taken for what the work removed"
 
 
+SAVES_DIRECTORIES = """
+import json, os, time
+for step in range(1, 7):
+    name = "ckpt/step-%d" % step
+    os.makedirs(name + ".tmp")
+    for part in ("a", "b"):
+        with open(name + ".tmp/%s.json" % part, "w") as f:
+            json.dump({"step": step}, f)
+    os.rename(name + ".tmp", name)
+    print("step %d/6" % step, flush=True)
+    time.sleep(0.6)
+"""
+
+
+def test_one_leased_file_holds_its_whole_checkpoint_directory(box):
+    keys = {"artifacts": {"checkpoints": "ckpt", "keep": {"latest": 1}}}
+    spec = box.spec(["python", "-c", SAVES_DIRECTORIES], **keys)
+    held = box.files.run(box.call("run_start", token="t", spec=spec, payload={}, hold=True)["run"])
+    lease = {
+        "machine": box.call("hello")["machine"],
+        "until_b": boot_s() + 600,
+        "paths": ["ckpt/step-1/a.json"],
+    }
+    with open(os.path.join(held.leases, "pull.json"), "w") as handle:
+        json.dump(lease, handle)
+    run = box.python(SAVES_DIRECTORIES, token="t", **keys)
+    assert run.ended()["state"] == "succeeded"
+    run.until(lambda s: not s["supervised"])
+    assert sorted(os.listdir(run.path("ckpt", "step-1"))) == ["a.json", "b.json"]
+    assert run.view().tombstones, "the others were pruned"
+
+
+def test_a_look_that_holds_keeps_what_it_answers(box):
+    """Without that a pull could find everything pruned between its look and its first byte."""
+    run = box.python(TRAINS, artifacts={"checkpoints": "ckpt", "keep": {"latest": 1}})
+    run.until_journal("checkpoint")
+    seen = box.call("run_manifest", run=run.id, hold="look-1")["checkpoints"]
+    assert seen
+    run.until_journal("pruned")
+    run.ended()
+    assert all(os.path.exists(run.path(c["path"])) for c in seen)
+    assert os.listdir(run.files.leases) == ["look-1.json"]
+    box.call("lease_release", run=run.id, lease="look-1")
+    box.call("lease_release", run=run.id, lease="look-1")
+    assert os.listdir(run.files.leases) == []
+
+
 def test_a_lease_of_another_boot_or_of_the_past_is_void(box):
     run = box.python(TRAINS, artifacts={"checkpoints": "ckpt", "keep": {"latest": 1}})
     first = run.until_journal("checkpoint")

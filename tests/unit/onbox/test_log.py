@@ -3,6 +3,34 @@
 import json
 import os
 import signal
+from types import SimpleNamespace
+
+from outlive.onbox.tail import RUSH_S, LogTail
+from outlive.wire.names import RunFiles
+from outlive.wire.runview import RunView
+
+
+def test_a_rushing_log_is_looked_at_between_two_rounds(tmp_path):
+    """A flood fills a small disk in less than the time between two usual looks."""
+    run = RunFiles(str(tmp_path))
+    view, looks = RunView(), []
+    context = SimpleNamespace(run=run, view=view, limits={"log_cap_bytes": 8 << 20}, trouble=lambda *words: None)
+    (tmp_path / "log").write_bytes(b"")
+    tail = LogTail(context, lambda text: None)
+    tail.enforce_cap = looks.append
+    with open(run.log, "ab") as log:
+        log.write(b"a line\n")
+    tail.tick()
+    assert not tail.rushing
+    tail.pause(3 * RUSH_S)
+    assert looks == [], "a calm log costs one sleep"
+    with open(run.log, "ab") as log:
+        log.write(b"x" * (3 << 20))
+    tail.tick()
+    assert tail.rushing
+    tail.pause(3 * RUSH_S)
+    assert looks == [8 << 20], "and when it is calm again, that is seen at the first look"
+    tail.close()
 
 
 def test_a_flood_is_bounded_and_its_head_and_tail_stay(box):

@@ -43,13 +43,23 @@ def test_virtual_environment_is_not_mistaken_for_its_base(empty, tmp_path):
 
 
 def test_conda_before_path_and_the_usual_home(empty, tmp_path):
-    fake = '#!/bin/sh\necho \'["3.10.1", "%s", "%s", true]\'\n'
+    fake = '#!/bin/sh\necho \'["3.10.1", "%s", "%s", true, ""]\'\n'
     for name in ("active", "home/miniconda3"):
         prefix = str(tmp_path / name)
         script(tmp_path / name / "bin/python", fake % (prefix, prefix))
     found = find_python([], dict(empty, CONDA_PREFIX=str(tmp_path / "active")))
     assert found[0]["why"] == "CONDA_PREFIX" and found[0]["version"] == "3.10.1"
     assert any(one["prefix"] == str(tmp_path / "home/miniconda3") for one in found)
+
+
+def test_a_shim_is_looked_through_to_the_interpreter_it_chooses(empty, tmp_path):
+    """A shim of pyenv starts a shell at each call, and chooses by the directory that it is called in."""
+    shim = script(tmp_path / "pyenv/shims/python", '#!/bin/sh\nexec %s "$@"\n' % sys.executable)
+    found = find_python([shim], empty)
+    assert found[0]["path"] == sys.executable and found[0]["why"] == "named beforehand"
+    wrapper = script(tmp_path / "site/bin/python", '#!/bin/sh\nexec %s "$@"\n' % sys.executable)
+    found = find_python([wrapper], empty)
+    assert found[0]["path"] == wrapper, "a wrapper that somebody wrote has its reasons"
 
 
 def test_one_that_does_not_answer_stands_last_with_its_reason(empty, tmp_path):

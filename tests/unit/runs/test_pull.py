@@ -121,6 +121,25 @@ def test_mirror_brings_committed_checkpoints_only(place: Place) -> None:
     ran.ended(place, run)
 
 
+def test_a_pull_holds_what_it_saw_until_it_has_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    from outlive.runs import pull as verb
+
+    run = ran.start(place)
+    ran.ended(place, run)
+    leases = Path(place.box.root) / ".outlive" / "runs" / run / "leases"
+    during: list[list[str]] = []
+    bring = verb._Pull.bring
+
+    def watched(self: object, wanted: object) -> None:
+        during.append([json.loads(p.read_text())["paths"] for p in leases.iterdir()])
+        bring(self, wanted)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(verb._Pull, "bring", watched)
+    pull(place.home, run)
+    assert during == [[["out/ckpt/step-0.json", "out/ckpt/step-1.json"]]]
+    assert list(leases.iterdir()) == []
+
+
 def test_an_inferred_roster_of_a_live_run_holds_what_is_new(place: Place) -> None:
     code = "open('made.txt','w').write('x');print('up',flush=True);import time;time.sleep(60)"
     run = ran.start(place, code, artifacts={"roster": [], "checkpoints": ""})
