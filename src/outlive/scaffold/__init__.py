@@ -1,0 +1,1 @@
+"""Training projects: templates as files, and what `outlive new` does with them."""
