@@ -1,5 +1,6 @@
 """``checkpoint.json``: the record that makes a directory a checkpoint."""
 
+import builtins
 import hashlib
 import json
 import math
@@ -51,7 +52,7 @@ class Record:
     def digest(self) -> str:
         return digest_files(self.files)
 
-    def to_json(self) -> bytes:
+    def to_json(self) -> "builtins.bytes":
         """Return the file's content."""
         data: Dict[str, Any] = {
             "format": FORMAT,
