@@ -6,7 +6,7 @@ single system call of a save that changes something (a write is cut in its middl
 the newest good checkpoint is there and holds exactly what was saved at its step, and is no older than the last save
 that had returned. At the end the state equals that of a training that nobody disturbed. Standard library, Python 3.8.
 """
-# ruff: noqa: UP
+# ruff: noqa: UP006, UP031, UP035
 
 import argparse
 import hashlib
