@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import concurrent.futures
+import fcntl
 import json
+import os
 import secrets
 import time
 from dataclasses import dataclass, field
@@ -115,12 +117,14 @@ class Mirror:
 
     def add(self, part: str, start: int, data: bytes) -> None:
         """Append what came, if it continues what is here; a piece that does not is dropped and asked for again."""
-        path = self.path(part)
-        have = path.stat().st_size if path.exists() else 0
-        if start != have or not data:
+        if not data:
             return
-        with path.open("ab") as handle:
-            handle.write(data)
+        with self.path(part).open("ab") as handle:
+            # `watch` and `logs` in two terminals share this file: both would find that their piece continues it
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            if start == os.fstat(handle.fileno()).st_size:
+                handle.write(data)
+                handle.flush()
 
 
 def last_step(metrics: Path) -> int | None:

@@ -1,0 +1,139 @@
+"""soak [--rounds N] [--seed S] [--jobs J] [--out DIR]: real runs, one random fault each; a table of what was lost.
+
+    python benchmarks/soak --rounds 200
+
+Seeded: round K of seed S is the same fault at the same step, whatever ran before it. Resumable: rounds stand one a line
+in DIR/rounds-S.jsonl, and those that are there are not played again. Exit 1 when anything was lost, said wrongly,
+doubled or destroyed unproved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src")]
+
+COLUMNS = ("lost", "false_words", "lines", "unproved_destroys", "broken")
+WORDS = ("results lost", "false words", "lines lost or doubled", "unproved destroys", "other")
+
+
+def main() -> int:
+    """Play the rounds that are missing, print the table, return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--only", default="", help="one fault, by the name of its function")
+    parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "outlive-soak")
+    parser.add_argument("--table", action="store_true", help="print the table of what is there, play nothing")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    record = args.out / f"rounds-{args.seed}{'-' + args.only if args.only else ''}.jsonl"
+    if not args.table:
+        known = {r["number"] for r in read(record)}
+        todo = [n for n in range(args.rounds) if n not in known]
+        play_all(args, record, todo)
+    return table([r for r in read(record) if r["number"] < args.rounds])
+
+
+def read(record: Path) -> list[dict[str, Any]]:
+    """Return the rounds that were played."""
+    try:
+        lines = record.read_text().splitlines()
+    except FileNotFoundError:
+        return []
+    return sorted((json.loads(line) for line in lines if line.endswith("}")), key=lambda r: int(r["number"]))
+
+
+def play_all(args: argparse.Namespace, record: Path, todo: list[int]) -> None:
+    """Share the rounds out to processes, each with boxes of its own."""
+    children = []
+    for job in range(min(args.jobs, len(todo))):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                play_some(args, record, todo[job :: args.jobs], job)
+                os._exit(0)
+            except BaseException:  # the child of a fork must never come back into the parent's code
+                import traceback
+
+                traceback.print_exc()
+                os._exit(1)
+        children.append(pid)
+    try:
+        for pid in children:
+            os.waitpid(pid, 0)
+    except KeyboardInterrupt:
+        for pid in children:
+            os.kill(pid, signal.SIGTERM)
+
+
+def play_some(args: argparse.Namespace, record: Path, todo: list[int], job: int) -> None:
+    from faults import FAULTS
+    from rounds import PER_BOX, Bench, Round, play
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    bench: Bench | None = None
+    used = 0
+    try:
+        for number in todo:
+            if bench is None:
+                bench, used = Bench(args.out / f"box-{args.seed}-{job}"), 0
+            found: Round = play(bench, args.seed, number, FAULTS, args.only)
+            used += 1
+            if used >= PER_BOX or found.broken or bench.spoilt:
+                if not found.broken and not bench.spoilt:
+                    try:
+                        bench.close(found)
+                    except Exception as error:  # a round that breaks is a result, and the soak goes on
+                        found.broken.append(f"purge: {type(error).__name__}: {error}")
+                bench.end()
+                bench = None
+            with record.open("a") as out:
+                out.write(json.dumps(found.to_json()) + "\n")
+    finally:
+        if bench is not None:
+            bench.end()
+
+
+def table(rounds: list[dict[str, Any]]) -> int:
+    """Print the table; return 1 if a column that must be zero is not."""
+    from faults import FAULTS
+
+    print(f"| fault | rounds | {' | '.join(WORDS)} | median detection | median recovery |")
+    print("|---|---|" + "---|" * (len(WORDS) + 2))
+    bad = 0
+    for name, fault in FAULTS.items():
+        rows = [r for r in rounds if r["fault"] == name]
+        if rows:
+            bad += line((fault.__doc__ or name).strip(), rows)
+    line("**all**", rounds)
+    for row in rounds:
+        for column in COLUMNS:
+            for text in row[column]:
+                print(f"\nround {row['number']} ({row['fault']}), {column}: {text}", file=sys.stderr)
+    return 1 if bad else 0
+
+
+def line(name: str, rows: list[dict[str, Any]]) -> int:
+    """Print one line; return how many rounds went wrong."""
+    counts = [sum(1 for r in rows if r[column]) for column in COLUMNS]
+    times = []
+    for key in ("detect_s", "recover_s"):
+        known = [r[key] for r in rows if r[key] is not None]
+        times.append(f"{statistics.median(known):.1f} s" if known else "")
+    print(f"| {name} | {len(rows)} | {' | '.join(map(str, counts))} | {' | '.join(times)} |")
+    return sum(counts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""This client's copy of a run's log, continued by whoever looks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from outlive.runs.home import Home
+from outlive.runs.look import Mirror
+
+
+def mirror(tmp_path: Path) -> Mirror:
+    return Mirror(Home(tmp_path), "job-260101-abcd", "b" * 32)
+
+
+def test_two_processes_that_follow_one_log_double_no_line(tmp_path: Path) -> None:
+    """`watch` in one terminal and `logs --follow` in another read the same piece and both want to write it."""
+    lines = [f"step {n}\n".encode() for n in range(400)]
+    starts = [sum(map(len, lines[:n])) for n in range(400)]
+    children = []
+    for _ in range(4):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                mine = mirror(tmp_path)
+                for start, line in zip(starts, lines, strict=True):
+                    mine.add("log", start, line)
+            finally:
+                os._exit(0)
+        children.append(pid)
+    for pid in children:
+        os.waitpid(pid, 0)
+    got = mirror(tmp_path).path("log").read_bytes()
+    assert got == b"".join(lines)[: len(got)] and len(got) > 0
+    assert got == b"".join(lines), "whoever is behind drops what is there; nobody leaves a gap"
+
+
+def test_a_piece_that_does_not_continue_is_asked_for_again(tmp_path: Path) -> None:
+    mine = mirror(tmp_path)
+    mine.add("log", 0, b"one\n")
+    mine.add("log", 9, b"late\n")
+    mine.add("log", 0, b"one\n")
+    assert mine.path("log").read_bytes() == b"one\n" and mine.offsets()["log"] == 4
