@@ -22,6 +22,7 @@ VERBS: dict[str, str] = {
     "extend": "give a run more time",
     "forget": "take a box or a run off the list here; deletes nothing",
     "init": "write an outlive.toml for the project in this directory",
+    "lint-train": "look for known mistakes in training code",
     "logs": "what the run itself printed",
     "platforms": "what is known about who lends boxes",
     "ps": "boxes and runs, how old each word is, what bills",
@@ -37,7 +38,7 @@ VERBS: dict[str, str] = {
 }
 """Every verb and its one-line help, sorted. `outlive X` is ``cli/X.py``."""
 
-READS = frozenset({"", "logs", "platforms", "ps", "version"})
+READS = frozenset({"", "lint-train", "logs", "platforms", "ps", "version"})
 """Verbs that only show: a reader that leaves early has seen what it wanted."""
 
 GOES_ON = {
