@@ -208,3 +208,15 @@ def test_distributed_checkpoint(tmp_path):
         assert (proof.kind, proof.level, proof.findings) == ("torch-zip", "tensors", ()), proof
     meta = prove(str(tmp_path / "d" / ".metadata"), "tensors")
     assert meta.ok and meta.kind == "pickle"
+
+
+@pytest.mark.parametrize("length", [640, 896, 1152, 1408])
+def test_a_safetensors_header_whose_length_begins_like_a_pickle(tmp_path, length):
+    path = str(tmp_path / "model.safetensors")
+    for padding in range(length):
+        safetensors.torch.save_file({"w": torch.zeros(2)}, path, {"padding": "x" * padding})
+        with open(path, "rb") as file:
+            if struct.unpack("<Q", file.read(8))[0] == length:
+                break
+    proof = prove(path, "tensors")
+    assert (proof.level, proof.kind, proof.findings) == ("tensors", "safetensors", ())
