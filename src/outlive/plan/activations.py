@@ -1,0 +1,142 @@
+"""Activations, logits and loss: bytes that the forward pass leaves for the backward pass, per device.
+
+After Korthikanti et al. 2022 (arXiv 2205.05198, section 4), counted again tensor by tensor for what PyTorch keeps:
+each function says which. ``c`` is the width computed in (2 or 4 bytes), h hidden, f MLP width, a heads, s tokens.
+"""
+
+from __future__ import annotations
+
+from outlive.plan.layouts import Layout
+from outlive.plan.model import Model
+from outlive.plan.request import Request
+from outlive.plan.states import Widths, target_parts
+
+
+def fused_kernels(request: Request, layout: Layout) -> bool:
+    """Return whether norms and activations run as one kernel each: a compiler, or Megatron-style stacks."""
+    return request.compile or layout.strategy in ("3d", "zero1_tp")
+
+
+def fused_norms(request: Request, layout: Layout) -> bool:
+    """Return whether norms keep only input and output: as above, and where flash kernels were installed to train all."""
+    return fused_kernels(request, layout) or (request.attention == "flash" and request.method == "full")
+
+
+def norm_bytes(model: Model, w: Widths, fused: bool, trained: bool) -> float:
+    """Return bytes per token of one norm: its input and its output.
+
+    Fused: c h + c h. RMSNorm written out in fp32: the fp32 input 4 h, the output c h, and, where its weight is trained,
+    the normalised value c h. LayerNorm under autocast: fp32 input 4 h and output c h.
+    """
+    h, c = model.hidden, w.compute
+    if fused or c == 4:
+        return 2.0 * c * h
+    if model.norm == "rms":
+        return (4 + c + (c if trained else 0)) * h
+    return (4 + c if w.stack == "autocast" else 2 * c) * h
+
+
+def attention_bytes(request: Request, layout: Layout, w: Widths, tokens_of_sequence: float) -> float:
+    """Return bytes per token of one attention: q, k, v and output, c (2 a d + 2 k d); flash adds 4 a of row sums.
+
+    sdpa and eager see keys and values repeated to the width of the queries. Eager keeps the scores: softmax in fp32 and
+    its cast, 4 a s + c a s (only 4 a s in fp32), and with dropout the mask and the dropped copy, (1 + c) a s.
+    """
+    m, c = request.model, w.compute
+    kv = m.q_width if request.attention != "flash" else m.kv_width
+    total = c * (2 * m.q_width + 2 * kv) + 4.0 * m.heads
+    if request.attention == "eager":
+        cores = 4 + (c if c == 2 else 0) + ((1 + c) if m.dropout else 0)
+        if layout.strategy == "3d":
+            cores = 5  # Megatron's own kernel: softmax 2, dropout mask 1, dropped scores 2 (arXiv 2205.05198, eq. 1)
+        total += cores * m.heads * tokens_of_sequence
+    return total
+
+
+def mlp_bytes(request: Request, w: Widths, fused: bool) -> float:
+    """Return bytes per token of one MLP: gated keeps gate, up, activated gate and product (4 c f; fused 3), plain the
+    input and output of its activation (2 c f). Experts add the permuted inputs of each token's experts."""
+    m, c = request.model, w.compute
+    width = m.mlp_width
+    total = c * width * ((3 if fused else 4) if m.mlp == "gated" else 2)
+    if m.experts:
+        total += 2.0 * c * m.experts_per_token * m.hidden
+    return total
+
+
+def adapter_bytes(request: Request, w: Widths) -> float:
+    """Return bytes per token and layer that adapters add: the dropped-out input of each adapted matrix, (c + 1) wide."""
+    if request.method == "full":
+        return 0.0
+    m, parts = request.model, target_parts(request.lora_targets)
+    wide = (w.compute + 1.0) * (
+        (m.hidden if parts & {"q", "k", "v"} else 0)
+        + (m.q_width if "o" in parts else 0)
+        + ((m.matrices - 1) * m.hidden + m.ffn if "mlp" in parts else 0)
+    )
+    return wide
+
+
+def matrix_columns(request: Request) -> float:
+    """Return inputs and outputs of all matrices of a block, in columns."""
+    m = request.model
+    inputs = 2.0 * m.hidden + m.q_width + m.mlp_width
+    return inputs + m.q_width + 2 * m.kv_width + 2 * m.hidden + (m.matrices - 1) * m.mlp_width
+
+
+def block_bytes(request: Request, layout: Layout, w: Widths, constants: dict[str, float]) -> tuple[float, float]:
+    """Return bytes per token of one block without recompute: what tensor parallelism splits, and what it does not.
+
+    A quantised matrix multiplies through its own autograd function, which keeps a share of its inputs and outputs
+    (fitted). The inputs of the two column-split matrices are kept gathered, c h each (Megatron's own kernels gather them
+    again instead). Without sequence parallelism norms (and dropout masks, 1 byte each, two per block) are whole on every rank.
+    """
+    m = request.model
+    fused = fused_kernels(request, layout)
+    split = attention_bytes(request, layout, w, request.seq_len / layout.cp) + mlp_bytes(request, w, fused)
+    split += adapter_bytes(request, w)
+    whole = 2 * norm_bytes(m, w, fused_norms(request, layout), request.method == "full") + (2.0 * m.hidden if m.dropout else 0.0)
+    if layout.tp > 1 and layout.strategy != "3d":
+        whole += 2.0 * w.compute * m.hidden * (layout.tp - 1) / layout.tp * (1 if not layout.sequence_parallel else layout.tp)
+    if request.base_quantization:
+        split += constants["quantised_kept"] * w.compute * matrix_columns(request)
+    return split, whole
+
+
+def kept_bytes(request: Request, layout: Layout, w: Widths, split: float, whole: float) -> float:
+    """Return bytes per token of one block that stay until its backward pass, for this recompute setting.
+
+    none: all. full: the block's input, c h. selective: on Megatron-style stacks the scores of attention go (flash keeps
+    none anyway); elsewhere some of the matrix products and the attention output stay, c (h + a d + 0.4 of all outputs).
+    """
+    m, c, t = request.model, w.compute, layout.tp
+    even = t if layout.sequence_parallel else 1
+    if layout.recompute == "none":
+        return split / t + whole / even
+    if request.activation_offload:
+        return 0.0
+    if layout.recompute == "full":
+        return c * m.hidden / even
+    if layout.strategy in ("3d", "zero1_tp"):
+        if request.attention == "eager":
+            split -= 5.0 * m.heads * request.seq_len / layout.cp
+        return split / t + whole / even
+    products = m.q_width + 2 * m.kv_width + 2 * m.hidden + (m.matrices - 1) * m.mlp_width
+    return c * ((m.q_width + products * 0.4) / t + m.hidden / even)
+
+
+def logits_bytes(request: Request, layout: Layout, w: Widths, tokens: float, constants: dict[str, float]) -> float:
+    """Return bytes of logits and loss at their peak: tokens x vocabulary x bytes, split over tensor ranks.
+
+    standard: 16-bit logits 2, fp32 copy 4, log-softmax 4, gradient 4 (fp32: 12). chunked: logits and log-softmax stay in
+    16 bits, the rest one chunk at a time. fused: a slice of the tokens at a time, the gradient of the input stays.
+    """
+    m = request.model
+    if m.arch == "encoder" and m.vocab <= 2000:
+        return 4.0 * tokens * m.hidden
+    cells = tokens * m.vocab / layout.tp
+    if request.loss == "fused":
+        return 12.0 * cells / max(8.0, m.vocab / m.hidden) / 4 + w.compute * tokens * m.hidden
+    if request.loss == "chunked":
+        return constants["logits_chunked_bytes"] * (w.compute / 2) * cells
+    return (constants["logits_standard_bytes"] if w.compute == 2 else 12.0) * cells
