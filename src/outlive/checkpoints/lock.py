@@ -79,8 +79,11 @@ class DirectoryLock:
                 raise Locked(self.directory, describe(owner(self.directory)))
             time.sleep(0.05)
         assert self._fd is not None
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, json.dumps(identity()).encode("ascii"), 0)
+        try:
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, json.dumps(identity()).encode("ascii"), 0)
+        except OSError:
+            pass  # a full disk: the lock holds, it only cannot say whose it is
         self._pid = os.getpid()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forget)

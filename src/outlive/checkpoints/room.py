@@ -34,10 +34,10 @@ def room(path: str) -> Room:
     )
 
 
-def need_room(path: str, bytes: int, files: int, spare_bytes: int = SPARE_BYTES) -> None:
+def need_room(path: str, bytes: int, files: int) -> None:
     """Raise NoRoom unless there is space for ``bytes`` in ``files`` new files. What is not counted is not refused."""
     free = room(path)
-    want = bytes + int(bytes * SPARE_SHARE) + spare_bytes
+    want = bytes + int(bytes * SPARE_SHARE) + SPARE_BYTES
     if free.bytes is not None and free.bytes < want:
         raise NoRoom(path, "bytes", want, free.bytes)
     if free.files is not None and free.files < files + SPARE_FILES:

@@ -79,6 +79,8 @@ class Store:
         """What a person should be told about the last ``newest_good``."""
         self.set_aside: List[Bad] = []
         """What the last ``newest_good`` set aside."""
+        self.index_trouble = ""
+        """Why the index could not be written the last time; what it says is then rebuilt at the next start."""
         self._lock = DirectoryLock(self.directory)
         self._index = Index()
         self._inner = threading.RLock()
@@ -87,9 +89,16 @@ class Store:
     # ---- life ----
 
     def open(self) -> "Store":
-        """Take the directory. Raises Locked, NewerFormat, NoRoom or OSError."""
-        os.makedirs(self.directory, exist_ok=True)
-        self._lock.take()
+        """Take the directory. Raises Locked, NewerFormat, or CheckpointError where it cannot be written at all."""
+        try:
+            os.makedirs(self.directory, exist_ok=True)
+            self._lock.take()
+        except OSError as error:
+            raise CheckpointError(
+                "checkpoints cannot be kept in %s: %s" % (self.directory, error.strerror or error),
+                "Nothing was changed.",
+                "Give a directory that this process may write.",
+            )
         try:
             refuse_newer(self.directory)
             self._clear()
@@ -190,10 +199,7 @@ class Store:
         self._index.add(entry)
         if verified is not None:
             self._index.change(name, **verified)
-        try:
-            self._write()
-        except (OSError, NoRoom):
-            pass  # the checkpoint is there; the next write or the next start brings the index up to date
+        self._write()
         return Saved(name, os.path.join(self.directory, name), record)
 
     # ---- keeping ----
@@ -207,12 +213,11 @@ class Store:
             if names:
                 for name in names:
                     self._index.drop(name)
-                try:
-                    self._write()
-                except (OSError, NoRoom):
-                    pass  # on a full disk removing is what helps; the index is a summary
+                self._write()
                 for name in names:
                     self._remove(name)
+                if self.index_trouble:
+                    self._write()  # there was no room for it before
             self._thin_aside()
             if self.durable is not None and self.durable_keep is not None:
                 self._prune_durable(self.durable, self.durable_keep)
@@ -488,7 +493,9 @@ class Store:
             aside = os.path.join(self.directory, ASIDE + one.name + "-" + token())
             try:
                 os.rename(one.where, aside)
-            except FileNotFoundError:
+            except OSError as error:
+                if os.path.lexists(one.where):
+                    self.notes.append("%s is damaged (%s) and cannot be set aside: %s" % (one.name, one.why, error))
                 continue
             moved = Bad(one.name, aside, one.why)
             self.set_aside.append(moved)
@@ -501,7 +508,12 @@ class Store:
         self._thin_aside()
 
     def _write(self) -> None:
-        write(self.directory, self._index, self.fsync)
+        """Bring the index up to date. A disk that refuses it stops nothing: the records are the truth."""
+        try:
+            write(self.directory, self._index, self.fsync)
+            self.index_trouble = ""
+        except (OSError, NoRoom) as error:
+            self.index_trouble = str(error)
 
     def _ours(self) -> None:
         if not self._lock.held:
