@@ -19,6 +19,7 @@ VERBS: dict[str, str] = {
     "checkpoint": "ask a run to save now",
     "demo": "the whole life of a run on this machine: crash, resume, proof",
     "down": "pull what is missing, prove it, then stop the meter",
+    "explain": "known failures that fit a description; the page of one",
     "extend": "give a run more time",
     "forget": "take a box or a run off the list here; deletes nothing",
     "init": "write an outlive.toml for the project in this directory",
@@ -38,7 +39,7 @@ VERBS: dict[str, str] = {
 }
 """Every verb and its one-line help, sorted. `outlive X` is ``cli/X.py``."""
 
-READS = frozenset({"", "lint-train", "logs", "platforms", "ps", "version"})
+READS = frozenset({"", "explain", "lint-train", "logs", "platforms", "ps", "version"})
 """Verbs that only show: a reader that leaves early has seen what it wanted."""
 
 GOES_ON = {

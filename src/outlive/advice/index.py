@@ -1,0 +1,191 @@
+"""Turn the pages, ``asked/*.yaml`` and ``lexicon/*.yaml`` into ``search.json``, which is what `explain` searches.
+
+python -m outlive.advice.index            write it if it changed
+python -m outlive.advice.index --check    write nothing; exit 1 when it is stale or a source is wrong
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from outlive.advice import words
+from outlive.advice.compile import read_rules
+from outlive.advice.search import INDEX
+from outlive.errors import BadConfig, OutliveError
+from outlive.platforms import source
+
+ASKED = Path(__file__).with_name("asked")
+LEXICON = Path(__file__).with_name("lexicon")
+
+WEIGHTS = {
+    "asked": 2.0, "title": 2.0, "slug": 1.5, "seen": 1.5, "cause": 0.8, "fix": 0.7, "lines": 0.8, "class": 0.6,
+    "rest": 0.2,
+}  # fmt: skip
+"""How much a word counts by where it stands."""
+LENGTH = 0.4
+"""How far a long field dilutes a word: 0 not at all, 1 fully."""
+SATURATION = 1.6
+"""At this weighted count a word has half of its greatest effect."""
+
+
+def read_asked(folder: Path = ASKED) -> dict[str, dict[str, Any]]:
+    """Return what is written beside each page, by its id. Raises BadConfig with file and key."""
+    asked: dict[str, dict[str, Any]] = {}
+    for path in sorted(folder.glob("*.yaml")):
+        for id, entry in source.read(path).items():
+            if set(entry) != {"title", "seen", "asked"} or not entry["asked"]:
+                raise BadConfig("an entry holds title, seen and asked", file=str(path), key=id)
+            if not all(isinstance(line, str) for line in entry["asked"]):
+                raise BadConfig("every line of asked is a text", file=str(path), key=id)
+            if id in asked:
+                raise BadConfig("this page is written about twice", file=str(path), key=id)
+            asked[id] = entry
+    return asked
+
+
+def read_concepts(folder: Path = LEXICON) -> dict[str, list[str]]:
+    """Return the words of every concept. Raises BadConfig with file and key."""
+    concepts: dict[str, list[str]] = {}
+    for path in sorted(folder.glob("*.yaml")):
+        for name, said in source.read(path).items():
+            if not isinstance(said, list) or not said:
+                raise BadConfig("a concept is a list of words", file=str(path), key=name)
+            concepts[name] = [*concepts.get(name, ()), *(str(word) for word in said)]
+    return concepts
+
+
+def build(
+    pages: Mapping[str, dict[str, Any]], asked: Mapping[str, dict[str, Any]], concepts: Mapping[str, list[str]]
+) -> dict[str, Any]:
+    """Return the index as plain data."""
+    lexicon = words.Lexicon(concepts)
+    targets = _targets(pages)
+    kept = [id for id in pages if id not in targets]
+    docs: list[list[Any]] = []
+    fields: list[dict[str, Counter[str]]] = []
+    lines: list[tuple[int, list[str]]] = []
+    for n, id in enumerate(kept):
+        page, also = pages[id], [other for other, to in targets.items() if to == id]
+        beside = asked.get(id, {"title": "", "seen": "", "asked": []})
+        questions = [line for one in (id, *also) for line in asked.get(one, {}).get("asked", ())]
+        ids = list(dict.fromkeys([*page.get("source_ids", ()), *also]))
+        docs.append(
+            [id, page["slug"], page["family"], page["title"], beside["title"], page["seen"], beside["seen"], ids, also]
+        )
+        texts = {**_texts(page), "asked": questions}
+        texts["title"] = [page["title"], beside["title"]]
+        texts["seen"] = [page["seen"], beside["seen"]]
+        fields.append({name: _counted(said, lexicon) for name, said in texts.items()})
+        whole = [*questions, page["title"], beside["title"], page["seen"], *re.split("[：；]", beside["seen"])]
+        lines += [(n, sorted(set(words.terms(line, lexicon)))) for line in whole if line]
+    return {"v": 1, "docs": docs, "concepts": concepts, **_postings(fields), **_lines(lines)}
+
+
+def render() -> bytes:
+    """Return ``search.json`` from its sources. Raises BadConfig for a source that is wrong."""
+    pages, asked = read_rules(), read_asked()
+    for id in asked:
+        if id not in pages:
+            raise BadConfig("there is no such page", file=str(ASKED), key=id)
+    data = build(pages, asked, read_concepts())
+    return (json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace('],"', '],\n"') + "\n").encode()
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m outlive.advice.index", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when it is stale")
+    args = parser.parse_args(argv)
+    try:
+        data = render()
+    except OutliveError as error:
+        print(error.sentence(), file=sys.stderr)
+        return 1
+    if INDEX.exists() and INDEX.read_bytes() == data:
+        return 0
+    if not args.check:
+        INDEX.write_bytes(data)
+    print(f"{'stale' if args.check else 'wrote'}: {INDEX}", file=sys.stderr)
+    if args.check:
+        print("next: python -m outlive.advice.index", file=sys.stderr)
+    return 1 if args.check else 0
+
+
+def _targets(pages: Mapping[str, dict[str, Any]]) -> dict[str, str]:
+    """Return the pages that only point to another one, with that one."""
+    found = {}
+    for id, page in pages.items():
+        said = re.fullmatch(r"See (\w+)", page["title"])
+        if said and said.group(1) in pages:
+            found[id] = said.group(1)
+    return found
+
+
+def _texts(page: Mapping[str, Any]) -> dict[str, list[str]]:
+    evidence = page.get("evidence") or {}
+    examples = page.get("examples") or {}
+    cause = page["cause"] if page["cause"] != "see the referenced rule or the title" else ""
+    return {
+        "slug": [page["slug"].replace("-", " ")],
+        "cause": [cause],
+        "fix": page["fix"],
+        "lines": [*examples.get("match", ()), *(_literals(p["re"]) for p in evidence.get("patterns", ()))],
+        "class": [(page["class"] or "").replace("_", " ")],
+        "rest": [
+            page.get("prevention", ""),
+            page.get("limits", ""),
+            page.get("note", ""),
+            *page.get("never_do", ()),
+            *(str(rule) for rule in evidence.get("metric_rules", ())),
+            *(check.get("rule", "") for check in evidence.get("code_checks", ())),
+            *(probe.get("confirms", "") for probe in evidence.get("probes", ())),
+        ],
+    }
+
+
+def _literals(regex: str) -> str:
+    """Return the words that a pattern looks for, without its signs."""
+    text = re.sub(r"\(\?[a-z]+\)|\(\?[:!=<]+|\\[bBdDsSwWAZ]|\\n|\{[\d,]+\}", " ", regex)
+    text = re.sub(r"\[[^\]]*\][*+?]?", " ", text)
+    return re.sub(r"[\\^$.|?*+()\[\]{}]", " ", text)
+
+
+def _counted(texts: Iterable[str], lexicon: words.Lexicon) -> Counter[str]:
+    return Counter(term for text in texts for term in words.terms(text, lexicon))
+
+
+def _postings(fields: list[dict[str, Counter[str]]]) -> dict[str, Any]:
+    """Return for every term its rarity and the pages that hold it, each with the term's saturated weight."""
+    length = {name: sum(f[name].total() for f in fields) / len(fields) or 1 for name in WEIGHTS}
+    weights: dict[str, list[int]] = {}
+    for n, field in enumerate(fields):
+        heavy: Counter[str] = Counter()
+        for name, factor in WEIGHTS.items():
+            dilute = 1 - LENGTH + LENGTH * field[name].total() / length[name]
+            for term, count in field[name].items():
+                heavy[term] += factor * count / dilute  # type: ignore[assignment]
+        for term, weight in sorted(heavy.items()):
+            weights.setdefault(term, []).extend((n, round(1000 * weight / (weight + SATURATION))))
+    total = len(fields)
+    rarity = {t: math.log(1 + (total - len(p) / 2 + 0.5) / (len(p) / 2 + 0.5)) for t, p in weights.items()}
+    return {"terms": {t: [round(1000 * rarity[t]), *p] for t, p in sorted(weights.items())}}
+
+
+def _lines(lines: list[tuple[int, list[str]]]) -> dict[str, Any]:
+    """Return which page each line belongs to, and for every term the lines that hold it."""
+    held: dict[str, list[int]] = {}
+    for at, (_, terms) in enumerate(lines):
+        for term in terms:
+            held.setdefault(term, []).append(at)
+    return {"of": [doc for doc, _ in lines], "lines": dict(sorted(held.items()))}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""Which pages fit a description in somebody's own words: lexical, the same answer every time, nothing is fetched.
+
+Two readings are added. The page as a whole: each term of the question counts by its rarity and by where the page
+says it (BM25F). And the one line of the page that is nearest to the question as a whole, for a page that says many
+things is not to win over the one that says exactly this.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+from outlive.advice import words
+
+TYPE_CHECKING = False  # a type checker takes it for true; every command starts faster without these imports
+if TYPE_CHECKING:
+    from typing import Any, NamedTuple
+else:
+    from collections import namedtuple
+
+INDEX = Path(__file__).with_name("search.json")
+
+NEAREST = 0.9
+"""What the nearest line counts beside the page as a whole."""
+CONCEPT = 0.6
+"""What a concept counts beside the very word."""
+PAIR = 0.55
+"""What a pair of Chinese characters counts: a word is about two of them, and a concept besides."""
+GUESSED = 0.7
+"""What a word counts that was taken for a misspelt one."""
+WEAK = 0.42
+"""Below this share of what a question could reach at most, the best page is called weak."""
+
+if TYPE_CHECKING:
+
+    class Hit(NamedTuple):
+        """One page that was found."""
+
+        id: str
+        rule: str
+        family: str
+        title: str
+        title_zh: str
+        seen: str
+        seen_zh: str
+        source_ids: list[str]
+        also: list[str]
+        score: float
+else:
+    Hit = namedtuple("Hit", "id rule family title title_zh seen seen_zh source_ids also score")
+
+
+class Index:
+    """The compiled index, loaded once."""
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        self.docs: list[list[Any]] = data["docs"]
+        self.terms: dict[str, list[int]] = data["terms"]
+        self.lexicon = words.Lexicon(data["concepts"])
+        self._of: list[int] = data["of"]
+        self._lines: dict[str, list[int]] = data["lines"]
+        self._norms: list[float] = []
+
+    @classmethod
+    def load(cls, path: Path = INDEX) -> Index:
+        """Return the index that is shipped."""
+        with open(path, encoding="utf-8") as file:
+            return cls(json.load(file))
+
+    def search(self, question: str, limit: int = 5) -> tuple[list[Hit], bool]:
+        """Return the best pages, best first, and whether even the first is weak. A score lies between 0 and 1."""
+        asked, unknown = self._weighed(question)
+        most = sum(rarity for rarity in asked.values())
+        if not most:
+            return [], True
+        whole = [0.0] * len(self.docs)
+        for term, rarity in asked.items():
+            posting = self.terms[term]
+            for at in range(1, len(posting), 2):
+                whole[posting[at]] += rarity * posting[at + 1] / 1000
+        near = self._nearest(asked)
+        scores = [(whole[n] / most + NEAREST * near[n]) / (1 + NEAREST) for n in range(len(self.docs))]
+        order = sorted(range(len(scores)), key=lambda n: (-scores[n], n))
+        known = most / (most + unknown)
+        hits = [Hit._make([*self.docs[n], round(scores[n] * known, 4)]) for n in order[:limit] if scores[n] > 0]
+        return hits, not hits or hits[0].score < WEAK
+
+    def _weighed(self, question: str) -> tuple[dict[str, float], float]:
+        """Return the terms of a question with their weights, and the weight of those that no page knows."""
+        asked: dict[str, float] = {}
+        unknown = 0.0
+        for term in words.terms(question, self.lexicon):
+            factor = CONCEPT if term[0] == "@" else PAIR if not term.isascii() else 1.0
+            known = term
+            if term not in self.terms:
+                known = self._guess(term)
+                factor *= GUESSED
+            if not known:
+                unknown += factor * 2.0
+            elif known not in asked:
+                asked[known] = factor * self.terms[known][0] / 1000
+        return asked, unknown
+
+    def _guess(self, term: str) -> str:
+        """Return the known word that a misspelt one was most probably meant to be, or nothing."""
+        if len(term) < 4 or not term.isascii() or term[0] == "@" or not term.isalpha():
+            return ""
+        limit = 1 if len(term) < 8 else 2
+        best, best_at = "", limit + 1
+        for known in self.terms:
+            if abs(len(known) - len(term)) > limit or not known.isalpha() or not known.isascii():
+                continue
+            if known[0] != term[0] and known[1:2] != term[1:2]:
+                continue
+            at = words.distance(term, known, limit)
+            if at < best_at or (at == best_at <= limit and len(self.terms[known]) > len(self.terms[best])):
+                best, best_at = known, at
+        return best
+
+    def _nearest(self, asked: dict[str, float]) -> list[float]:
+        """Return for each page how near its nearest line is to the question (cosine over rarities)."""
+        shared = [0.0] * len(self._of)
+        for term, rarity in asked.items():
+            for line in self._lines.get(term, ()):
+                shared[line] += rarity * rarity
+        if not self._norms:
+            self._norms = self._measured()
+        length = math.sqrt(sum(rarity * rarity for rarity in asked.values()))
+        best = [0.0] * len(self.docs)
+        for line, value in enumerate(shared):
+            if value:
+                near = value / (length * self._norms[line])
+                if near > best[self._of[line]]:
+                    best[self._of[line]] = near
+        return best
+
+    def _measured(self) -> list[float]:
+        squares = [0.0] * len(self._of)
+        for term, lines in self._lines.items():
+            factor = CONCEPT if term[0] == "@" else PAIR if not term.isascii() else 1.0
+            square = (factor * self.terms[term][0] / 1000) ** 2
+            for line in lines:
+                squares[line] += square
+        return [math.sqrt(square) or 1.0 for square in squares]
