@@ -264,7 +264,7 @@ class Case:
             if time.monotonic() > end:
                 raise errors.CheckFailed(f"no end: {json.dumps(status)[:600]}")
             time.sleep(self.rng.choice((0.1, 0.3, 0.9)))
-        if status["state"] == "suspect" and any(_digest(p) == d for p, d in self.damaged.items()):
+        if status["state"] == "suspect" and self.still_damaged():
             self.bench.spoilt = True  # the last save itself was hit, after the work: "suspect" is the right word
         elif status["state"] != "succeeded":
             self.found.lost.append(f"ended {status['state']}: {status['why']}")
@@ -272,6 +272,9 @@ class Case:
             self.found.lost.append("the result on the box is not that of an undisturbed run")
         self.found.attempts = status["attempt"]
         self.time_it()
+
+    def still_damaged(self) -> bool:
+        return any(_digest(path) == digest for path, digest in self.damaged.items())
 
     def time_it(self) -> None:
         if self.hurt_w is None:
@@ -308,7 +311,13 @@ class Case:
             self.found.false_words.append("proved was said, and another result is here")
         if here != work.final(STEPS):
             self.found.lost.append(f"pulled: {got.delivery} {got.wrong} {got.refuted}")
-        if got.delivery != "proved" and not self.bench.spoilt:
+        if self.still_damaged():  # after the last proof, with no work left to mend it: "partial" is the right word
+            self.bench.spoilt = True
+            if got.delivery == "proved" and any(
+                e["path"] == f"ckpt/{p.name}" for e in got.entries for p in self.damaged
+            ):
+                self.found.false_words.append("proved was said of what we had broken")
+        elif got.delivery != "proved":
             self.found.broken.append(f"a whole result came home as {got.delivery}: {got.wrong} {got.refuted}")
         if self.after_pull is not None:
             self.after_pull(target)
