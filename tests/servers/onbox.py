@@ -22,7 +22,7 @@ from outlive.wire.runview import RunView
 from outlive.wire.states import RUN_MOVES, move_allowed
 
 SOURCE = Path(sys.modules["outlive.wire"].__file__).parent.parent
-PACKAGES = ("artifacts", "diagnose", "onbox", "probes", "wire")
+PACKAGES = ("artifacts", "checkpoints", "diagnose", "onbox", "probes", "wire")
 MAIN = "import sys\nfrom outlive.onbox.__main__ import main\nsys.exit(main(sys.argv[1:]))\n"
 LIMITS = {"scan_s": 0.2, "sample_s": 0.5, "retry_wait_s": 0.2, "grace_s": 1.0}
 

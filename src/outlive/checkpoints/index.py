@@ -7,9 +7,8 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from outlive.checkpoints.commit import ASIDE, replace_file
 from outlive.checkpoints.errors import Bad, Damaged, NewerFormat, UnknownFormat
-from outlive.checkpoints.record import RECORD, Record, read_record, seal, unseal
+from outlive.checkpoints.record import INDEX, RECORD, Record, read_record, seal, unseal
 
-INDEX = "checkpoints_index.json"
 SCHEMA = "outlive-checkpoints-index/1"
 PINNED = "pinned"
 PREFIX = "step-"

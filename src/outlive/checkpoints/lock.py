@@ -9,9 +9,9 @@ import time
 from typing import Any, Dict, Optional
 
 from outlive.checkpoints.errors import Locked
+from outlive.checkpoints.record import LOCK
 from outlive.probes.process import is_alive, machine_identity, start_ticks
 
-LOCK = "checkpoints.lock"
 BUSY = (errno.EAGAIN, errno.EACCES)
 UNABLE = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 

@@ -13,6 +13,10 @@ from outlive.checkpoints.errors import ConfigChanged, Damaged, NewerFormat, Unkn
 FORMAT = "outlive-checkpoint"
 VERSION = 1
 RECORD = "checkpoint.json"
+INDEX = "checkpoints_index.json"
+LOCK = "checkpoints.lock"
+"""A directory with one of these two has its own pruner: the trainer that holds it."""
+
 RECORD_LIMIT_BYTES = 64 << 20
 """A record lists files, not tensors; what is larger is not one of ours."""
 

@@ -1,10 +1,12 @@
 """A checkpoint directory with its lock, index, retention and durable place: what a trainer holds."""
 
+import fcntl
 import json
 import os
 import shutil
 import threading
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Set
+from contextlib import contextmanager
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set
 
 from outlive.checkpoints.commit import ASIDE, REMOVING, WRITING, Writing, publish_as, sync_path, token
 from outlive.checkpoints.durable import Durable, open_durable
@@ -18,9 +20,9 @@ from outlive.checkpoints.errors import (
     NoRoom,
     UnknownFormat,
 )
-from outlive.checkpoints.index import INDEX, PINNED, Entry, Index, load, refuse_newer, write
+from outlive.checkpoints.index import PINNED, Entry, Index, load, refuse_newer, write
 from outlive.checkpoints.lock import DirectoryLock
-from outlive.checkpoints.record import Record, clean_metrics, plain_config, read_record
+from outlive.checkpoints.record import INDEX, Record, clean_metrics, plain_config, read_record
 from outlive.checkpoints.retention import Keep, choose_removed
 from outlive.checkpoints.room import need_room
 from outlive.checkpoints.verify import Verdict, verify_files
@@ -208,16 +210,17 @@ class Store:
         """Remove what the rule lets go. Returns the names. Never the last good one, the best, or what is leased."""
         with self._inner:
             self._ours()
-            names = choose_removed(self._index.entries, self.keep, self._leased())
-            names = [name for name in names if name != self._only_copy_guard()]
-            if names:
-                for name in names:
-                    self._index.drop(name)
-                self._write()
-                for name in names:
-                    self._remove(name)
-                if self.index_trouble:
-                    self._write()  # there was no room for it before
+            with _alone_with(os.environ.get("OUTLIVE_LEASES")):
+                names = choose_removed(self._index.entries, self.keep, self._leased())
+                names = [name for name in names if name != self._only_copy_guard()]
+                if names:
+                    for name in names:
+                        self._index.drop(name)
+                    self._write()
+                    for name in names:
+                        self._remove(name)
+                    if self.index_trouble:
+                        self._write()  # there was no room for it before
             self._thin_aside()
             if self.durable is not None and self.durable_keep is not None:
                 self._prune_durable(self.durable, self.durable_keep)
@@ -522,6 +525,23 @@ class Store:
                 "Nothing was changed.",
                 "Open it first; a forked process has to open its own.",
             )
+
+
+@contextmanager
+def _alone_with(leases: Optional[str]) -> Iterator[None]:
+    """Who looks at what is held and then removes it does so alone: a pull takes the same lock for its lease."""
+    fd = -1
+    try:
+        if leases:
+            fd = os.open(leases, os.O_RDONLY)
+            fcntl.flock(fd, fcntl.LOCK_EX)
+    except OSError:
+        pass  # no leases here, or a file system without locks
+    try:
+        yield
+    finally:
+        if fd >= 0:
+            os.close(fd)
 
 
 __all__ = ["Candidate", "NewerFormat", "NoGoodCheckpoint", "Saved", "Store"]

@@ -5,12 +5,12 @@ is recorded honestly (``cache``, ``storage`` or ``remote_hash``).
 """
 
 import hashlib
-import mmap
 import os
 import shutil
 import subprocess
 from typing import Any, Dict, List, Set
 
+from outlive.checkpoints.readback import digest_from_storage
 from outlive.onbox.children import Crew
 from outlive.onbox.context import Context
 from outlive.probes.disk import disk
@@ -116,7 +116,7 @@ def _to_path(source: str, top: str, target: str, entry: Dict[str, Any]) -> str:
             shutil.copyfileobj(read, write, 1 << 20)
             write.flush()
             os.fsync(write.fileno())
-        sha256, direct = _digest_from_storage(aside)
+        sha256, direct = digest_from_storage(aside)
         if sha256 != entry["sha256"]:
             raise ValueError("what was read back differs from what was written, or the source changed")
         os.replace(aside, target)
@@ -132,43 +132,6 @@ def _to_path(source: str, top: str, target: str, entry: Dict[str, Any]) -> str:
             "%s is on a network file system that only answers from its cache; the copy cannot be proved" % top
         )
     return "cache"
-
-
-def _digest_from_storage(path: str) -> Any:
-    """Return (sha256, True when the bytes came past the page cache)."""
-    flag = getattr(os, "O_DIRECT", 0)
-    if flag:
-        try:
-            fd = os.open(path, os.O_RDONLY | flag)
-        except OSError:
-            fd = -1
-        if fd >= 0:
-            try:
-                return _digest_direct(fd), True
-            except OSError:
-                pass  # alignment or the file system refuses; the plain way below
-            finally:
-                os.close(fd)
-    digest = hashlib.sha256()
-    with open(path, "rb") as handle:
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(handle.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        for chunk in iter(lambda: handle.read(1 << 20), b""):
-            digest.update(chunk)
-    return digest.hexdigest(), False
-
-
-def _digest_direct(fd: int) -> str:
-    digest = hashlib.sha256()
-    buffer = mmap.mmap(-1, 1 << 20)  # page-aligned, as direct reads need
-    try:
-        while True:
-            n = os.readv(fd, [buffer])
-            digest.update(buffer[:n])
-            if n < len(buffer):  # a direct read is short only at the end; the next one would be unaligned
-                return digest.hexdigest()
-    finally:
-        buffer.close()
 
 
 def _sync_directory(path: str) -> None:

@@ -1,6 +1,8 @@
 """Checkpoints of a run: seeing them committed, proving them early, and pruning them with care.
 
-This supervisor is the only pruner of its checkpoint directory.
+There is exactly one pruner for a directory. Where the work keeps it with `outlive.checkpoints`, that is the work: here
+its checkpoints are proved and copied, and held by a lease until they are; nothing of them is removed. Elsewhere it
+is this supervisor.
 """
 
 import os
@@ -8,9 +10,11 @@ import re
 import shutil
 from typing import Any, Dict, List, Optional, Set, Tuple
 
+from outlive.checkpoints.errors import CheckpointError
+from outlive.checkpoints.record import INDEX, LOCK, RECORD, Record, read_record
 from outlive.onbox.children import Crew
 from outlive.onbox.context import Context, read_json
-from outlive.onbox.leases import leases_lock
+from outlive.onbox.leases import LEASE_S, lease, leases_lock, release
 from outlive.wire.clock import boot_s
 from outlive.wire.values import REFUTING
 
@@ -23,6 +27,8 @@ TENSORS_UP_TO_BYTES = 1 << 30
 
 PROVE_TRIES = 4
 ASIDE = ".outlive-pruned-"
+LEASE = "supervisor"
+"""Our own hold, which the work's retention respects for as long as a lease lasts."""
 
 
 class Keep:
@@ -38,11 +44,18 @@ class Keep:
         self.newest_metric: Dict[str, Any] = {}
         self.tries: Dict[str, int] = {}
         self.retry_b: Dict[str, float] = {}
+        self.held: Optional[List[str]] = None
+        self.held_b = 0.0
 
     @property
     def directory(self) -> str:
         declared: str = self.context.spec["artifacts"]["checkpoints"]
         return os.path.join(self.context.run.work, declared) if declared else ""
+
+    @property
+    def theirs(self) -> bool:
+        """Whether the work keeps the directory itself, with our library: then it prunes and we do not."""
+        return kept_by_the_work(self.directory)
 
     def tick(self) -> None:
         self.crew.tick()
@@ -50,7 +63,10 @@ class Keep:
             return
         self.next_b = boot_s() + float(self.context.limits["scan_s"])
         self.scan()
-        self.prune()
+        if self.theirs:
+            self.hold()
+        else:
+            self.prune()
 
     def scan(self, still: bool = False) -> bool:
         """Look at each child of the directory; what stood still since the last look is proved.
@@ -64,8 +80,11 @@ class Keep:
         except OSError:
             return True  # unreadable is unknown: nothing is called gone, and nobody can wait for it
         judged = True
+        theirs = self.theirs
         for name in names:
             full = os.path.join(self.directory, name)
+            if theirs and not os.path.exists(os.path.join(full, RECORD)) and not name.startswith("step-"):
+                continue  # the index, the lock, what else the work put there
             if name.startswith(ASIDE):
                 _discard(full)  # a pruning that was cut short after its tombstone
                 continue
@@ -126,7 +145,9 @@ class Keep:
             self.proved[path] = signature
             for proof in answer["proofs"]:
                 self.context.record("proof", sync=False, proof=proof)
-            refuted = [
+            record, why = self._own_record(path, answer["entries"])
+            refuted = [why] if why else []
+            refuted += [
                 "%s: %s" % (proof["path"], finding["text"])
                 for proof in answer["proofs"]
                 for finding in proof["findings"]
@@ -143,8 +164,10 @@ class Keep:
                 files=answer["entries"],
                 sha256=answer["sha256"],
                 bytes=answer["bytes"],
-                step=step_of(path, metric),
-                metric={k: v for k, v in metric.items() if isinstance(v, (int, float, str))},
+                step=step_of(path, metric) if record is None else record.step,
+                metric=dict(record.metrics)
+                if record is not None
+                else {k: v for k, v in metric.items() if isinstance(v, (int, float, str))},
                 level=answer["level"],
                 mtime_ns=signature[2],
                 signature=list(signature),
@@ -152,6 +175,44 @@ class Keep:
 
         request = {"work": self.context.run.work, "path": path, "level": level}
         self.crew.add(path, "prove", request, 60.0 + signature[1] / 5e6, done)
+
+    def _own_record(self, path: str, entries: List[Dict[str, Any]]) -> Tuple[Optional[Record], str]:
+        """Return (record, what contradicts it) of a checkpoint that the work wrote with our library."""
+        full = os.path.join(self.context.run.work, path)
+        if not os.path.isdir(full) or not (self.theirs or os.path.exists(os.path.join(full, RECORD))):
+            return None, ""
+        try:
+            record = read_record(full)
+        except CheckpointError as error:
+            return None, str(getattr(error, "why", error))
+        found = {os.path.relpath(e["path"], path): e["sha256"] for e in entries}
+        wrong = [f.path for f in record.files if found.get(f.path) != f.sha256]
+        return record, "%s does not have the digest it was saved with" % wrong[0] if wrong else ""
+
+    def hold(self) -> None:
+        """Hold what is not proved, or not copied where copies are wanted, against the work's own retention."""
+        copied = self._copied() if self._lagging_matters() else None
+        held = []
+        for path in self.seen:
+            checkpoint = self.context.view.checkpoints.get(path)
+            if checkpoint is None:
+                waits = path not in self.context.view.bad_checkpoints
+            else:
+                waits = copied is not None and any(f["sha256"] not in copied for f in checkpoint["files"])
+            if waits:
+                held.append(path)
+        now = sorted(held)
+        if now == self.held and boot_s() < self.held_b + LEASE_S / 4:
+            return
+        try:
+            with leases_lock(self.context.run):
+                if now:
+                    lease(self.context.run, self.context.machine, LEASE, now)
+                else:
+                    release(self.context.run, LEASE)
+            self.held, self.held_b = now, boot_s()
+        except OSError as error:
+            self.context.trouble("lease", "checkpoints could not be held: %s" % error.strerror)
 
     def prune(self) -> None:
         """Remove proved checkpoints that no rule keeps. Nothing is pruned unless the job asked for retention."""
@@ -166,6 +227,7 @@ class Keep:
                 self._leased(),
                 self._copied() if self._lagging_matters() else None,
             )
+            remove = [path for path in remove if not kept_by_the_work(os.path.join(self.context.run.work, path))]
             if not remove:
                 return
             # the tombstone is written first: a crash in between must not look like a loss
@@ -201,6 +263,11 @@ class Keep:
             else:
                 _remove(os.path.join(self.context.run.leases, name))
         return held
+
+
+def kept_by_the_work(directory: str) -> bool:
+    """Return whether a directory has its own pruner: a trainer that uses `outlive.checkpoints`."""
+    return any(os.path.exists(os.path.join(directory, name)) for name in (INDEX, LOCK))
 
 
 def choose_pruned(

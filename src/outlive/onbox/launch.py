@@ -6,6 +6,7 @@ and replaces itself by the command, so that the process the keeper waits for is 
 
 import json
 import os
+import pkgutil
 import shutil
 import signal
 import sys
@@ -37,12 +38,18 @@ def command_words(command: Any, python: str) -> List[str]:
 
 
 def work_environment(
-    box: Dict[str, Any], spec: Dict[str, Any], ours: Dict[str, str], secrets: Dict[str, str], named: str = ""
+    box: Dict[str, Any],
+    spec: Dict[str, Any],
+    ours: Dict[str, str],
+    secrets: Dict[str, str],
+    named: str = "",
+    train: str = "",
 ) -> Dict[str, str]:
     """Return the environment of the work: recorded at `up`, platform defaults, spec, ours, secrets.
 
-    ``named`` is a directory where `python` is the chosen interpreter; it comes first on PATH. Nothing of
-    the connection that started us and nothing of the client gets in.
+    ``named`` is a directory where `python` is the chosen interpreter; it comes first on PATH. ``train`` is the archive
+    that holds `outlive.checkpoints`; it comes last on PYTHONPATH. Nothing of the connection that started us and
+    nothing of the client gets in.
     """
     env: Dict[str, str] = {}
     env.update(box.get("environment", {}))
@@ -60,7 +67,19 @@ def work_environment(
         env["PATH"] = os.pathsep.join(first + [os.path.dirname(python), rest])
     env.setdefault("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
     env.setdefault("HOME", os.path.expanduser("~"))
+    if train:
+        env["PYTHONPATH"] = os.pathsep.join([env["PYTHONPATH"], train] if env.get("PYTHONPATH") else [train])
     return env
+
+
+def train_archive(box: BoxFiles) -> str:
+    """Return the archive that came with this program, or "" where there is none (the program was not packed)."""
+    try:
+        raw = pkgutil.get_data("outlive.onbox", "train.json")
+    except OSError:
+        return ""
+    path = box.train(json.loads((raw or b"{}").decode("ascii")).get("digest", ""))
+    return path if os.path.exists(path) else ""
 
 
 def our_environment(box_files: BoxFiles, run: RunFiles, attempt: Dict[str, Any], cap: int) -> Dict[str, str]:
@@ -72,6 +91,7 @@ def our_environment(box_files: BoxFiles, run: RunFiles, attempt: Dict[str, Any],
         "OUTLIVE_ATTEMPT_NUMBER": str(attempt["attempt"]),
         "OUTLIVE_CONTROL_DIR": run.control,
         "OUTLIVE_WORK": run.work,
+        "OUTLIVE_LEASES": run.leases,
         "PYTHONUNBUFFERED": "1",
         "PYTHONPYCACHEPREFIX": os.path.join(box_files.dir, "pycache"),
         "WANDB_RUN_ID": run.id,
@@ -83,6 +103,16 @@ def our_environment(box_files: BoxFiles, run: RunFiles, attempt: Dict[str, Any],
         for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_MAX_THREADS"):
             ours[name] = str(cap)
     return ours
+
+
+def grace_s(box: Dict[str, Any], spec: Dict[str, Any]) -> float:
+    """Return the seconds between a first signal and the kill: the platform's, where it gives a warning, or our own.
+
+    A platform that takes a box without a word sends no signal; what arrives there is ours.
+    """
+    own = float(spec["limits"]["grace_s"])
+    platform = box.get("grace_s")
+    return min(own, float(platform)) if platform else own
 
 
 def reset_signals() -> None:
@@ -114,7 +144,8 @@ def main(run_dir: str, number: int) -> int:
     ours = our_environment(box_files, run, attempt, int(box.get("thread_cap", 0)))
     python = spec.get("python") or ""
     named = box_files.interpreter_dir(python) if python else ""
-    env = work_environment(box, spec, ours, payload.get("secrets", {}), named)
+    ours["OUTLIVE_GRACE_S"] = "%g" % grace_s(box, spec)
+    env = work_environment(box, spec, ours, payload.get("secrets", {}), named, train_archive(box_files))
     words = command_words(stage["run"], python)
     os.setsid()
     reset_signals()

@@ -431,6 +431,7 @@ def box_json(platform: Platform, root: str, audit: dict[str, Any], facts: dict[s
         "thread_cap": cap,
         "python": facts["python"],
         "platform": platform.id,
+        "grace_s": platform.spot.grace_s,
     }
 
 

@@ -17,6 +17,7 @@ from outlive import errors
 from outlive.transport import pack
 from outlive.transport.base import Completed, Exec, Stream
 from outlive.transport.pace import STALL_S, Pace, PacedReader, PacedWriter
+from outlive.transport.pack_train import train_zip
 from outlive.wire.frames import CHUNK_BYTES, Torn, read_frames, skip_to_mark, write_end, write_frame
 from outlive.wire.names import DIR
 
@@ -58,15 +59,23 @@ class Agent:
         return f"{self.root}/{DIR}/supervisor-{pack.supervisor_pyz()[0]}.pyz"
 
     def install(self) -> None:
-        """Put the program on the box if it is not there. Works with nothing but a POSIX shell."""
-        digest, data = pack.supervisor_pyz()
+        """Put the program, and before it what the work may import, on the box where they are not there.
+
+        Works with nothing but a POSIX shell.
+        """
+        digest, data = train_zip()
+        self._put(f"{self.root}/{DIR}/train-{digest}.zip", data)
+        self._put(self.path, pack.supervisor_pyz()[1])
+        self._installed = True
+
+    def _put(self, path: str, data: bytes) -> None:
         script = (
             'umask 077; mkdir -p "$1" && [ "$(wc -c <"$2" 2>/dev/null)" -eq "$3" ] 2>/dev/null && exit 0; '
             'cat >"$2.$$.part" && [ "$(wc -c <"$2.$$.part")" -eq "$3" ] && mv -f "$2.$$.part" "$2" && exit 0; '
             'rm -f "$2.$$.part"; exit 9'
         )
         done = self.exec.run(
-            ["sh", "-c", script, "install", f"{self.root}/{DIR}", self.path, str(len(data))], stdin=data, timeout_s=120
+            ["sh", "-c", script, "install", f"{self.root}/{DIR}", path, str(len(data))], stdin=data, timeout_s=120
         )
         if done.returncode:
             said = done.stderr.decode("utf-8", "replace").strip()[-300:]
@@ -76,7 +85,6 @@ class Agent:
                 safe="Nothing was changed on the box.",
                 next=[["outlive", "up", self.exec.describe(), "--root", "DIR"]],
             )
-        self._installed = True
 
     def words(self) -> list[str]:
         return [self.python, "-I", "-S", "-X", "utf8", self.path, "call"]

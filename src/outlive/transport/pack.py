@@ -11,12 +11,17 @@ import ast
 import functools
 import hashlib
 import io
+import json
 import tokenize
 import zipfile
 from importlib import resources
 from importlib.resources.abc import Traversable
 
-PACKAGES = ("artifacts", "diagnose", "onbox", "probes", "wire")
+PACKAGES = ("artifacts", "checkpoints", "diagnose", "onbox", "probes", "wire")
+CHECKPOINTS = ("__init__", "errors", "readback", "record")
+TRAIN = "outlive/onbox/train.json"
+"""Names the archive for the work that goes with this program: who installs the one installs the other first."""
+
 MAIN = b"import sys\nfrom outlive.onbox.__main__ import main\nsys.exit(main(sys.argv[1:]))\n"
 
 
@@ -26,7 +31,22 @@ def supervisor_pyz() -> tuple[str, bytes]:
     files: dict[str, bytes] = {"__main__.py": MAIN, "outlive/__init__.py": b""}
     top = resources.files("outlive")
     for package in PACKAGES:
-        _collect(top / package, "outlive/" + package, files)
+        collect(top / package, "outlive/" + package, files)
+    files = {name: data for name, data in files.items() if name not in _of_the_work(files)}
+    from outlive.transport.pack_train import train_zip
+
+    files[TRAIN] = json.dumps({"digest": train_zip()[0]}).encode("ascii")
+    return archive_of(files)
+
+
+def _of_the_work(files: dict[str, bytes]) -> set[str]:
+    """Return what of `checkpoints` only the work needs: the supervisor reads records and leaves the rest alone."""
+    ours = {f"outlive/checkpoints/{name}.py" for name in CHECKPOINTS}
+    return {name for name in files if name.startswith("outlive/checkpoints/")} - ours
+
+
+def archive_of(files: dict[str, bytes]) -> tuple[str, bytes]:
+    """Return (digest, bytes) of an archive of ``files``, the same for the same ones."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name in sorted(files):
@@ -38,10 +58,11 @@ def supervisor_pyz() -> tuple[str, bytes]:
     return hashlib.sha256(data).hexdigest()[:16], data
 
 
-def _collect(folder: Traversable, name: str, files: dict[str, bytes]) -> None:
+def collect(folder: Traversable, name: str, files: dict[str, bytes]) -> None:
+    """Add a package's files, without documentation, to ``files``."""
     for item in folder.iterdir():
         if item.is_dir() and item.name != "__pycache__":
-            _collect(item, f"{name}/{item.name}", files)
+            collect(item, f"{name}/{item.name}", files)
         elif item.name.endswith(".py"):
             files[f"{name}/{item.name}"] = lean(item.read_text("utf-8")).encode("utf-8")
         elif item.name.endswith((".sh", ".json")):

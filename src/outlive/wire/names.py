@@ -47,6 +47,10 @@ class BoxFiles:
 
         return os.path.join(self.bin, hashlib.sha256(python.encode("utf-8", "surrogateescape")).hexdigest()[:12])
 
+    def train(self, digest: str) -> str:
+        """Return the archive of what the work may import."""
+        return os.path.join(self.dir, "train-%s.zip" % digest)
+
     def snapshot(self, digest: str) -> str:
         return os.path.join(self.code, digest + ".tar")
 

@@ -11,9 +11,9 @@ import pytest
 
 from outlive.checkpoints import index as index_module
 from outlive.checkpoints.errors import CheckpointError, DurableUnavailable, Locked, NewerFormat, NoGoodCheckpoint
-from outlive.checkpoints.index import INDEX, load, read_index
-from outlive.checkpoints.lock import LOCK, describe, owner
-from outlive.checkpoints.record import RECORD, read_record
+from outlive.checkpoints.index import load, read_index
+from outlive.checkpoints.lock import describe, owner
+from outlive.checkpoints.record import INDEX, LOCK, RECORD, read_record
 from outlive.checkpoints.retention import Keep
 from outlive.checkpoints.store import RESTART_SEQ, Store
 from outlive.wire.clock import set_clock
