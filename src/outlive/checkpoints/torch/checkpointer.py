@@ -308,11 +308,10 @@ class Checkpointer:
                 self.costs[at] = self.costs[at]._replace(durable_s=durable_s)
                 break
         self._prove(self._store, saved)
-        if self._store.durable is not None:
-            if not self._copier.busy:
-                self._copier.submit(self._copy_newest)
-        if not self._copier.busy:  # what is being copied must stay
+        if self._store.durable is None:
             self._store.prune()
+        elif not self._copier.busy:
+            self._copier.submit(self._copy_newest)
 
     def _prove(self, store: Store, saved: Saved) -> None:
         verdict = store.verify(saved)
@@ -337,6 +336,7 @@ class Checkpointer:
                 store.copy_out(saved)
             except (DurableUnavailable, Damaged) as error:
                 self._tell(str(error))
+        store.prune()  # not before: what is being copied must stay
 
     # ---- signals ----
 

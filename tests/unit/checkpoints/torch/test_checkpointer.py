@@ -177,3 +177,47 @@ def test_tied_weights_are_stored_once_and_come_back_tied(tmp_path):
     with Checkpointer(str(tmp_path), model=other, signals=()) as ckpt:
         assert ckpt.resume() == 1
     assert torch.equal(other.head.weight, model.head.weight) and other.head.weight is other.table.weight
+
+
+def test_a_signal_is_one_flush_at_the_next_step(tmp_path, monkeypatch):
+    import os
+    import signal
+
+    from outlive.checkpoints.torch import Checkpointer
+
+    came = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
+    try:
+        said = []
+        with Checkpointer(str(tmp_path), model=torch.nn.Linear(2, 2), every_steps=1000, say=said.append) as ckpt:
+            ckpt.resume()
+            assert ckpt.maybe_save(1) == ""
+            os.kill(os.getpid(), signal.SIGUSR1)
+            assert ckpt.maybe_save(2) == "SIGUSR1" and ckpt.maybe_save(3) == ""
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert ckpt.maybe_save(4) == "SIGTERM" and came == [signal.SIGTERM]  # the program's own handler is called
+            monkeypatch.setenv("OUTLIVE_GRACE_S", "0.000001")
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert ckpt.maybe_save(5) == "" and "grace is over" in said[-1]
+        assert sorted(p.name for p in tmp_path.glob("step-*")) == ["step-000000002", "step-000000004"]
+        assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_copy_at_the_durable_place_is_enough_to_go_on(training, same, tmp_path):
+    import shutil
+
+    first = training(tmp_path / "box", durable=str(tmp_path / "volume")).run(10).end()
+    expected = first.state()
+    shutil.rmtree(tmp_path / "box")
+    again = training(tmp_path / "new box", durable=str(tmp_path / "volume"))
+    assert again.ckpt.resume() == 10
+    assert same(again.state(), expected)
+
+
+def test_a_durable_place_that_is_not_mounted_is_no_reason_to_begin_anew(training, tmp_path):
+    (tmp_path / "volume").mkdir()
+    one = training(tmp_path / "box", durable=str(tmp_path / "volume" / "ckpt"), mount=str(tmp_path / "volume"))
+    with pytest.raises(NoGoodCheckpoint, match="volume"):
+        one.ckpt.resume()
