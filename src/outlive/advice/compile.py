@@ -1,7 +1,8 @@
-"""Turn ``diagnose/rules/<family>/<slug>.yaml`` into two JSON files, which is what the program reads at run time.
+"""Turn ``diagnose/rules/<family>/<slug>.yaml`` into three JSON files, which is what the program reads at run time.
 
 ``diagnose/patterns.json`` holds what the engine needs and travels to boxes; ``advice/pages.json`` holds the
-pages: prose, probes, code checks, sources. It stays at home.
+pages: prose, probes, code checks, sources; ``advice/search.json`` is what `explain` searches, made of the pages and of
+``advice/asked`` and ``advice/lexicon``. Both stay at home.
 
 python -m outlive.advice.compile            write what changed
 python -m outlive.advice.compile --check    write nothing; exit 1 when something is stale or wrong
@@ -15,8 +16,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from outlive.advice import rulelint
+from outlive.advice import index, rulelint
+from outlive.advice.literals import MIN_CHARS, alternatives, required
 from outlive.advice.pages import PAGES
+from outlive.advice.rulelint import ROLES
+from outlive.advice.search import INDEX
 from outlive.errors import BadConfig, OutliveError
 from outlive.platforms import source
 
@@ -44,30 +48,29 @@ def read_rules(folder: Path = RULES) -> dict[str, dict[str, Any]]:
     return rules
 
 
-def compact(rule: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what the engine needs of a rule, or None when it reads no line."""
+def compact(rule: dict[str, Any]) -> list[Any] | None:
+    """Return what the engine needs of a rule, or None when it reads no line of a log by itself.
+
+    [id, class, severity, remedy, depth, [[regex, role, strings], ...], [anti-pattern, ...]]: one small regex for
+    each alternative, so that a box compiles only those whose strings stand in its log.
+    """
     evidence = rule.get("evidence") or {}
-    patterns = evidence.get("patterns") or []
-    if not patterns or rule["class"] is None:
+    if rule.get("depth") is None or rule["class"] is None:
         return None
-    small: dict[str, Any] = {
-        "id": rule["id"],
-        "c": rule["class"],
-        "s": rule["severity"],
-        "r": rule["remedy"],
-        "p": [[p["re"], p.get("role", "conclusive")] for p in patterns],
-    }
-    if evidence.get("anti_patterns"):
-        small["a"] = evidence["anti_patterns"]
-    if rule.get("refines"):
-        small["f"] = rule["refines"]
-    if rule.get("depth") is not None:
-        small["d"] = rule["depth"]
-    if rule.get("stays"):
-        small["k"] = 1
-    if evidence.get("extract"):
-        small["x"] = evidence["extract"]
-    return small
+    pieces = []
+    for pattern in evidence.get("patterns") or []:
+        role = ROLES.index(pattern.get("role", "conclusive"))
+        for piece in alternatives(pattern["re"]):
+            strings = required(piece)
+            if strings is None:
+                raise BadConfig(
+                    f"{piece!r} asks for no string of {MIN_CHARS} letters: every line would have to be tried",
+                    file=f"{rule['family']}/{rule['slug']}.yaml",
+                    key="evidence.patterns",
+                )
+            pieces.append([piece, role, strings])
+    small = [rule["id"], rule["class"], rule["severity"], rule["remedy"], rule["depth"], pieces]
+    return [*small, evidence.get("anti_patterns") or []]
 
 
 def render(folder: Path = RULES) -> dict[Path, bytes]:
@@ -77,6 +80,7 @@ def render(folder: Path = RULES) -> dict[Path, bytes]:
     return {
         PATTERNS: (json.dumps({"v": 1, "rules": small}, ensure_ascii=False, separators=(",", ":")) + "\n").encode(),
         PAGES: (json.dumps({"v": 1, "pages": rules}, ensure_ascii=False, indent=0) + "\n").encode(),
+        INDEX: index.render(rules),
     }
 
 

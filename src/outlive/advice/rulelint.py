@@ -26,7 +26,7 @@ CLASSES = frozenset(
     "fp16_overflow_benign".split()
 )
 
-_KEYS = {
+_KEYS: dict[str, Any] = {
     "id": str, "title": str, "class": (str, type(None)), "severity": str, "home": str, "seen": str, "cause": str,
     "evidence": dict, "refines": str, "depth": int, "stays": bool, "confidence_when": dict, "fix": list,
     "never_do": list, "remedy": str, "prevention": str, "needs": list, "limits": str, "note": str, "proof": str,

@@ -18,13 +18,16 @@ VERBS: dict[str, str] = {
     "approve": "approve a request of `down`, now or as a standing word with an end",
     "checkpoint": "ask a run to save now",
     "demo": "the whole life of a run on this machine: crash, resume, proof",
+    "diagnose": "the root cause in a log, and what to do about it",
     "down": "pull what is missing, prove it, then stop the meter",
     "explain": "known failures that fit a description; the page of one",
+    "drill": "kill your job here, and see whether it resumes",
     "extend": "give a run more time",
     "forget": "take a box or a run off the list here; deletes nothing",
     "init": "write an outlive.toml for the project in this directory",
     "lint-train": "look for known mistakes in training code",
     "logs": "what the run itself printed",
+    "plan": "does it fit, how fast is it, what does it cost, what to type",
     "platforms": "what is known about who lends boxes",
     "ps": "boxes and runs, how old each word is, what bills",
     "pull": "bring results here and prove them",
@@ -39,7 +42,7 @@ VERBS: dict[str, str] = {
 }
 """Every verb and its one-line help, sorted. `outlive X` is ``cli/X.py``."""
 
-READS = frozenset({"", "explain", "lint-train", "logs", "platforms", "ps", "version"})
+READS = frozenset({"", "diagnose", "explain", "lint-train", "logs", "platforms", "ps", "version"})
 """Verbs that only show: a reader that leaves early has seen what it wanted."""
 
 GOES_ON = {

@@ -1,0 +1,188 @@
+"""``diagnose``: logs from files, standard input or a run, read once in one engine; what they mean as data."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from outlive import errors
+from outlive.diagnose.engine import Engine
+from outlive.diagnose.verdict import judge
+
+if TYPE_CHECKING:
+    from outlive.ledger import Run
+    from outlive.runs.home import Home
+
+PIECE_BYTES = 1 << 18
+SAFE = "Nothing was changed."
+_GZIP = b"\x1f\x8b"
+_TELLS = (
+    "the exit status or signal, and who sent it: sacct, journalctl, kubectl describe pod",
+    "the kernel's log: dmesg -T | grep -i -E 'oom|xid|segfault'",
+    "the logs of the other ranks and nodes: the first failure in time is the cause",
+    "more of the log: the lines before the end, standard error included",
+)
+
+
+def of_paths(paths: list[str]) -> dict[str, Any]:
+    """Return the diagnosis of log files (``-``: standard input), as one incident. Raises UsageError."""
+    engine = Engine()
+    for name, pieces in _merged([(path, _pieces(path)) for path in paths]):
+        engine.begin(name)
+        for piece in pieces:
+            engine.feed(piece)
+    return result(engine)
+
+
+def of_run(home: Home, record: Run) -> dict[str, Any]:
+    """Return the diagnosis of a run's own log. Raises PlaceError when neither the box nor a copy here answers."""
+    from outlive.runs import logs
+
+    engine = Engine()
+    engine.begin(record.run)
+    note = ""
+    try:
+        for piece in logs.whole(home, record):
+            engine.feed(piece)
+    except errors.PlaceError as error:
+        copy = logs.mirrored(home, record)
+        if copy is None:
+            raise
+        engine = Engine()
+        engine.begin(record.run)
+        for piece in _pieces(str(copy)):
+            engine.feed(piece)
+        note = f"{error.what}; this rests on what was read here before"
+    data = result(engine)
+    data["run"] = record.run
+    if note:
+        data["note"] = note
+    return data
+
+
+def result(engine: Engine) -> dict[str, Any]:
+    """Return what an engine that was fed everything has to say."""
+    from outlive.advice.finding import told
+
+    found = [told(finding, engine.sources) for finding in judge(engine)]
+    verdict, sentence = _verdict(engine, found)
+    data: dict[str, Any] = {
+        "schema": "outlive/diagnose/1",
+        "verdict": verdict,
+        "sentence": sentence,
+        "findings": found,
+        "sources": engine.sources,
+        "lines": engine.lines,
+        "bytes": engine.bytes,
+    }
+    if verdict == "not_known":
+        data["would_tell"] = list(_TELLS)
+        data["untrusted"] = {"last_lines": list(engine.tail)[-5:]}
+    return data
+
+
+def _verdict(engine: Engine, found: list[dict[str, Any]]) -> tuple[str, str]:
+    if any(f["severity"] == "error" for f in found):
+        first = next(f for f in found if f["severity"] == "error")
+        return "found", f"{first['title']} ({first['class']}, {first['confidence']})"
+    doubtful = [f for f in found if f["severity"] == "warning" and "note" not in f]
+    if doubtful:
+        return "possible", f"perhaps: {doubtful[0]['title']} ({doubtful[0]['class']}, possible)"
+    if engine.lines == 0:
+        return "not_known", "the log is empty"
+    if engine.progress or found:
+        return "nothing_wrong", "nothing wrong here"
+    return "not_known", "no line of this log says what happened"
+
+
+def _merged(sources: list[tuple[str, Iterator[bytes]]]) -> Iterable[tuple[str, Iterator[bytes]]]:
+    """The order in which sources are read: by the time of their first failure, which here is the order given."""
+    return sources
+
+
+def _pieces(path: str) -> Iterator[bytes]:
+    if path == "-":
+        return _stream(sys.stdin.buffer)
+    try:
+        kind = os.stat(path).st_mode
+    except FileNotFoundError as error:
+        raise errors.UsageError(f"there is no file {path}", safe=SAFE) from error
+    except OSError as error:
+        raise errors.UsageError(f"{path} cannot be read: {error.strerror}", safe=SAFE) from error
+    if stat.S_ISDIR(kind):
+        names = sorted(p.name for p in Path(path).iterdir() if p.is_file())[:5]
+        raise errors.UsageError(
+            f"{path} is a directory" + (f" (it holds {', '.join(names)}); name the log files" if names else ""),
+            safe=SAFE,
+        )
+    return _file(path)
+
+
+def _file(path: str) -> Iterator[bytes]:
+    try:
+        with open(path, "rb") as handle:
+            head = handle.read(PIECE_BYTES)
+            if head.startswith(_GZIP):
+                yield from _unzipped(path)
+                return
+            if _binary(head):
+                raise errors.UsageError(f"{path} is no text: it holds zero bytes, as binary files do", safe=SAFE)
+            # what is appended while we read is read too, but a log that grows faster than that ends here
+            room = os.fstat(handle.fileno()).st_size + (64 << 20)
+            while head and room > 0:
+                yield head
+                room -= len(head)
+                head = handle.read(PIECE_BYTES)
+    except OSError as error:
+        raise errors.UsageError(f"{path} cannot be read: {error.strerror or error}", safe=SAFE) from error
+
+
+def _unzipped(path: str) -> Iterator[bytes]:
+    import gzip
+    import zlib
+
+    with gzip.open(path, "rb") as handle:
+        while True:
+            try:
+                piece = handle.read(PIECE_BYTES)
+            except (EOFError, gzip.BadGzipFile, zlib.error):
+                return  # cut short: what came before the end is read
+            if not piece:
+                return
+            yield piece
+
+
+def _stream(stream: Any) -> Iterator[bytes]:
+    first = True
+    while True:
+        piece = stream.read1(PIECE_BYTES)
+        if not piece:
+            return
+        if first and piece.startswith(_GZIP):
+            import zlib
+
+            inflate = zlib.decompressobj(31)
+            for part in _chain(piece, stream):
+                try:
+                    yield inflate.decompress(part)
+                except zlib.error:
+                    return
+            return
+        first = False
+        yield piece
+
+
+def _chain(first: bytes, stream: Any) -> Iterator[bytes]:
+    yield first
+    while piece := stream.read1(PIECE_BYTES):
+        yield piece
+
+
+def _binary(head: bytes) -> bool:
+    """Whether this is no log: many zero bytes. A log that gave space back begins with zeros only."""
+    body = head.lstrip(b"\0")
+    return body.count(b"\0") > max(8, len(body) // 50)
