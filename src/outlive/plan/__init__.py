@@ -1,1 +1,1 @@
-"""Does it fit, how fast is it, what does it cost: arithmetic over values that the caller brings. Opens no connection."""
+"""Does it fit, how fast is it, what does it cost: arithmetic over values the caller brings. Opens no connection."""

@@ -18,7 +18,7 @@ def fused_kernels(request: Request, layout: Layout) -> bool:
 
 
 def fused_norms(request: Request, layout: Layout) -> bool:
-    """Return whether norms keep only input and output: as above, and where flash kernels were installed to train all."""
+    """Return whether norms keep only input and output: as above, and where all is trained with flash."""
     return fused_kernels(request, layout) or (request.attention == "flash" and request.method == "full")
 
 
@@ -65,7 +65,7 @@ def mlp_bytes(request: Request, w: Widths, fused: bool) -> float:
 
 
 def adapter_bytes(request: Request, w: Widths) -> float:
-    """Return bytes per token and layer that adapters add: the dropped-out input of each adapted matrix, (c + 1) wide."""
+    """Return bytes per token and layer that adapters add: the dropped-out input of each adapted matrix, c + 1."""
     if request.method == "full":
         return 0.0
     m, parts = request.model, target_parts(request.lora_targets)
@@ -88,16 +88,26 @@ def block_bytes(request: Request, layout: Layout, w: Widths, constants: dict[str
     """Return bytes per token of one block without recompute: what tensor parallelism splits, and what it does not.
 
     A quantised matrix multiplies through its own autograd function, which keeps a share of its inputs and outputs
-    (fitted). The inputs of the two column-split matrices are kept gathered, c h each (Megatron's own kernels gather them
-    again instead). Without sequence parallelism norms (and dropout masks, 1 byte each, two per block) are whole on every rank.
+    (fitted). The inputs of the two column-split matrices are kept gathered, c h each (Megatron's own kernels gather
+    them again instead). Without sequence parallelism norms (and dropout masks, 1 byte each, two per block) are whole
+    on every rank.
     """
     m = request.model
     fused = fused_kernels(request, layout)
     split = attention_bytes(request, layout, w, request.seq_len / layout.cp) + mlp_bytes(request, w, fused)
     split += adapter_bytes(request, w)
-    whole = 2 * norm_bytes(m, w, fused_norms(request, layout), request.method == "full") + (2.0 * m.hidden if m.dropout else 0.0)
+    whole = 2 * norm_bytes(m, w, fused_norms(request, layout), request.method == "full") + (
+        2.0 * m.hidden if m.dropout else 0.0
+    )
     if layout.tp > 1 and layout.strategy != "3d":
-        whole += 2.0 * w.compute * m.hidden * (layout.tp - 1) / layout.tp * (1 if not layout.sequence_parallel else layout.tp)
+        whole += (
+            2.0
+            * w.compute
+            * m.hidden
+            * (layout.tp - 1)
+            / layout.tp
+            * (1 if not layout.sequence_parallel else layout.tp)
+        )
     if request.base_quantization:
         split += constants["quantised_kept"] * w.compute * matrix_columns(request)
     return split, whole
@@ -128,8 +138,8 @@ def kept_bytes(request: Request, layout: Layout, w: Widths, split: float, whole:
 def logits_bytes(request: Request, layout: Layout, w: Widths, tokens: float, constants: dict[str, float]) -> float:
     """Return bytes of logits and loss at their peak: tokens x vocabulary x bytes, split over tensor ranks.
 
-    standard: 16-bit logits 2, fp32 copy 4, log-softmax 4, gradient 4 (fp32: 12). chunked: logits and log-softmax stay in
-    16 bits, the rest one chunk at a time. fused: a slice of the tokens at a time, the gradient of the input stays.
+    standard: 16-bit logits 2, fp32 copy 4, log-softmax 4, gradient 4 (fp32: 12). chunked: logits and log-softmax stay
+    in 16 bits, the rest one chunk at a time. fused: a slice of the tokens at a time, the gradient of the input stays.
     """
     m = request.model
     if m.arch == "encoder" and m.vocab <= 2000:

@@ -43,9 +43,7 @@ def build(name: str, row: dict[str, Any]) -> Model:
     head_dim = row.get("head_dim") or hidden // heads
     experts = row.get("experts") or [0, 0, 0, 0, 0]
     mla = row.get("mla")
-    attention = (
-        latent_attention(hidden, heads, *mla) if mla else attention_matrices(hidden, heads, kv_heads, head_dim)
-    )
+    attention = latent_attention(hidden, heads, *mla) if mla else attention_matrices(hidden, heads, kv_heads, head_dim)
     params = count_params(
         layers=layers,
         hidden=hidden,

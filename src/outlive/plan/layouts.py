@@ -1,4 +1,4 @@
-"""How the work is laid over the GPUs: degrees of parallelism, what is sharded, and which layouts are possible at all."""
+"""How the work is laid over the GPUs: degrees of parallelism, what is sharded, and which layouts are possible."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FSDP = frozenset({"fsdp_full", "fsdp_grad_op", "hsdp", "fsdp_tp"})
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One way to run: degrees, sharding, batch, recompute, offload. ``docs/design/plan.md`` says what each field means."""
+    """One way to run. ``docs/design/plan.md`` says what each field means."""
 
     strategy: str = "single"
     dp: int = 1
@@ -62,16 +62,21 @@ def faults(layout: Layout, model: Model, world: int, seq_len: int) -> list[str]:
     found = []
     if layout.world != world:
         found.append(
-            f"dp {layout.dp} x tp {layout.tp} x pp {layout.pp} x cp {layout.cp} = {layout.world}, but there are {world} GPUs"
+            f"dp {layout.dp} x tp {layout.tp} x pp {layout.pp} x cp {layout.cp} = {layout.world}, "
+            f"but there are {world} GPUs"
         )
     if model.heads % layout.tp:
         found.append(f"tp {layout.tp} does not divide {model.heads} attention heads{_near(layout.tp, model.heads)}")
     elif layout.tp > model.kv_heads and layout.tp % model.kv_heads:
         found.append(f"tp {layout.tp} and {model.kv_heads} key/value heads do not divide each other")
     elif layout.tp <= model.kv_heads and model.kv_heads % layout.tp:
-        found.append(f"tp {layout.tp} does not divide {model.kv_heads} key/value heads{_near(layout.tp, model.kv_heads)}")
+        found.append(
+            f"tp {layout.tp} does not divide {model.kv_heads} key/value heads{_near(layout.tp, model.kv_heads)}"
+        )
     if layout.pp * layout.virtual_pp > model.layers:
-        found.append(f"{layout.pp} stages x {layout.virtual_pp} chunks need as many layers, the model has {model.layers}")
+        found.append(
+            f"{layout.pp} stages x {layout.virtual_pp} chunks need as many layers, the model has {model.layers}"
+        )
     if seq_len % (2 * layout.cp) and layout.cp > 1:
         found.append(f"cp {layout.cp} needs sequences of a multiple of {2 * layout.cp} tokens, not {seq_len}")
     if layout.ep > 1:
@@ -114,10 +119,10 @@ def possible(
         if tp > model.kv_heads and tp % model.kv_heads or tp <= model.kv_heads and model.kv_heads % tp:
             continue
         for pp in divisors(world // tp):
-            if pp > 1 and (model.layers % pp or pp > 64 or world // tp < pp or (tp == 1 and world > gpus_per_node)):
+            if pp > 1 and (model.layers % pp or pp > 64 or world <= gpus_per_node or tp == 1):
                 continue
             for cp in divisors(world // (tp * pp)):
-                if cp > 1 and (seq_len % (2 * cp) or seq_len // cp < 4096 or cp > 32):
+                if cp > 1 and (seq_len % (2 * cp) or seq_len // cp < 8192 or cp > 32):
                     continue
                 dp = world // (tp * pp * cp)
                 yield from _batches(

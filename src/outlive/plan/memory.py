@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from outlive.plan.activations import block_bytes, kept_bytes, logits_bytes
-from outlive.plan.layouts import FSDP, Layout
+from outlive.plan.layouts import Layout
 from outlive.plan.request import Request
 from outlive.plan.states import Widths, adapter_params, states, widths
 
@@ -107,10 +107,11 @@ def gathered_bytes(
 ) -> float:
     """Return bytes of weights and gradients that exist whole for a moment.
 
-    FULL_SHARD and ZeRO-3: the block at work and the next one, prefetched (2 c block), the gradient of one block, and the
-    root unit with tables, gathered for the whole pass, with its gradient (PyTorch FSDP notes). Inside a pipeline the
-    stage stays gathered over its micro-batches and its gradients are summed whole, in fp32, until the last one. SHARD_GRAD_OP: all weights, c P. Autocast: 16-bit casts of fp32 weights
-    that the backward pass needs, 2 P (PyTorch AMP notes). DeepSpeed ZeRO-3: at most 1e9 live parameters (its default).
+    FULL_SHARD and ZeRO-3: the block at work and the next one, prefetched (2 c block), the gradient of one block, and
+    the root unit with tables, gathered for the whole pass, with its gradient (PyTorch FSDP notes). Inside a pipeline
+    the stage stays gathered over its micro-batches and its gradients are summed whole, in fp32, until the last one.
+    SHARD_GRAD_OP: all weights, c P. Autocast: 16-bit casts of fp32 weights that the backward pass needs, 2 P (PyTorch
+    AMP notes). DeepSpeed ZeRO-3: at most 1e9 live parameters (its default).
     """
     c = w.compute
     if layout.offload != "none" and "params" in layout.offload and layout.shard_group == 1:

@@ -104,7 +104,7 @@ def attention_matrices(hidden: int, heads: int, kv_heads: int, head_dim: int) ->
 
 
 def latent_attention(hidden: int, heads: int, q_rank: int, kv_rank: int, nope: int, rope: int, value: int) -> int:
-    """Return the parameters of one layer of multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
+    """Return the parameters of one layer of multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, 2.1)."""
     query = hidden * heads * (nope + rope) if q_rank == 0 else hidden * q_rank + q_rank * heads * (nope + rope)
     return query + hidden * (kv_rank + rope) + kv_rank * heads * (nope + value) + heads * value * hidden
 
@@ -130,7 +130,7 @@ def count_params(
     dense_layers: int = 0,
     cross: int = 0,
 ) -> int:
-    """Return the parameters of a transformer of these dimensions: tables, projections, MLP or experts, norms, biases."""
+    """Return the parameters of a transformer of these dimensions: tables, projections, MLP or experts, norms."""
     per_norm = hidden * (2 if norm == "layer" else 1)
     projections = attention or attention_matrices(hidden, heads, kv_heads, head_dim)
     matrices = 3 if mlp == "gated" else 2

@@ -42,7 +42,7 @@ OPTIMIZERS: dict[str, tuple[float, float, bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A checked request. ``layout`` is None where the planner chooses; ``micro_batch`` and ``global_batch`` likewise."""
+    """A checked request. ``layout`` is None where the planner chooses; ``micro_batch`` likewise."""
 
     model: Model
     gpu: Gpu
@@ -118,7 +118,18 @@ def from_mapping(data: Mapping[str, Any], *, strict: bool = False) -> Request:
     offload = training.choice("offload", "none") or "none"
     recompute = training.choice("activation_checkpointing", None)
     layout = read_layout(
-        data.get("parallelism"), model, per_node, nodes, seq_len, micro, total, recompute, offload, attention, strict, warnings
+        data.get("parallelism"),
+        model,
+        per_node,
+        nodes,
+        seq_len,
+        micro,
+        total,
+        recompute,
+        offload,
+        attention,
+        strict,
+        warnings,
     )
     return Request(
         model=model,
@@ -286,13 +297,19 @@ def read_layout(
     strategy = part.choice("strategy", None)
     tp, pp, cp, ep = (part.whole(key, 1) for key in ("tp", "pp", "cp", "ep"))
     world = per_node * nodes
+    if model.heads % tp:
+        _fail(faults(Layout(tp=tp), model, tp, seq_len)[0])
     if tp * pp * cp > world or world % (tp * pp * cp):
         _fail(f"tp {tp} x pp {pp} x cp {cp} = {tp * pp * cp} does not divide {world} GPUs")
     dp = part.whole("dp", world // (tp * pp * cp))
     if strategy is None:
-        strategy = "3d" if pp > 1 else ("fsdp_tp" if dp > 1 else "tp") if tp > 1 else "fsdp_full" if world > 1 else "single"
+        strategy = (
+            "3d" if pp > 1 else ("fsdp_tp" if dp > 1 else "tp") if tp > 1 else "fsdp_full" if world > 1 else "single"
+        )
     if strategy == "single" and world > 1:
-        _fail(f"strategy single uses one GPU, the hardware has {world}", next_=[["outlive", "plan", "--strategy", "ddp"]])
+        _fail(
+            f"strategy single uses one GPU, the hardware has {world}", next_=[["outlive", "plan", "--strategy", "ddp"]]
+        )
     if strategy in ("ddp", "zero1", "zero2", "zero3", "fsdp_full", "fsdp_grad_op", "hsdp", "single") and tp * pp > 1:
         _fail(f"strategy {strategy} has no tensor or pipeline parallelism, but tp {tp}, pp {pp} were given")
     stage = part.whole("zero_stage", ZERO_STAGE.get(strategy, 1 if strategy == "3d" else 0), least=0)
@@ -332,7 +349,7 @@ def _batch(
 ) -> tuple[int, int]:
     """Return micro-batch and micro-steps of a given layout.
 
-    Without a micro-batch: one sequence; in a pipeline of fully sharded stages (torchtitan) as many micro-batches as stages.
+    Without a micro-batch: one sequence; in a pipeline of fully sharded stages as many micro-batches as stages.
     """
     if total is None:
         return micro or 1, 4 * pp if pp > 1 else 1

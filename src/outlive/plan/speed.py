@@ -1,8 +1,8 @@
 """How long one optimizer step takes: a roofline by part, with what overlaps and what does not.
 
-One micro-step: matrices and attention on the tensor cores, element-wise work on the memory bandwidth, kernel launches as
-a floor; tensor-parallel traffic on top, sharding traffic hidden behind the compute as far as it goes. Then the pipeline's
-idle time, the gradient exchange at the end of the step and the optimizer.
+One micro-step: matrices and attention on the tensor cores, element-wise work on the memory bandwidth, kernel launches
+as a floor; tensor-parallel traffic on top, sharding traffic hidden behind the compute as far as it goes. Then the
+pipeline's idle time, the gradient exchange at the end of the step and the optimizer.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def peak_tflops(gpu: Gpu, precision: str) -> float:
 
 
 def matmul_share(gpu: Gpu, c: dict[str, float]) -> float:
-    """Return the share of the 16-bit peak that large matrix products reach on this chip: power decides more than shape."""
+    """Return the share of the 16-bit peak that large matrix products reach on this chip."""
     if gpu.tdp_w == 500 and gpu.compute_capability == "9.0":
         return c["matmul_h100_500w"]
     if gpu.compute_capability == "8.0":
@@ -106,7 +106,9 @@ def speed(request: Request, layout: Layout, c: dict[str, float] | None = None) -
 
     # Forward, backward and recompute in units of one forward pass.
     backward = 2.0 if request.method == "full" else 1.0
-    again = {"none": 0.0, "full": 1.0, "selective": 0.0 if layout.strategy in ("3d", "zero1_tp") else 0.35}[layout.recompute]
+    again = {"none": 0.0, "full": 1.0, "selective": 0.0 if layout.strategy in ("3d", "zero1_tp") else 0.35}[
+        layout.recompute
+    ]
     passes = 1.0 + backward + again
 
     peak16 = peak_tflops(gpu, request.precision) * 1e12
@@ -185,7 +187,9 @@ def speed(request: Request, layout: Layout, c: dict[str, float] | None = None) -
         volume = (w.gradient if layout.zero_stage == 0 else 2.0) * part
         across = max(1, near // min(group, near)) if layout.zero_stage else near
         sharing = min(group, near) if layout.zero_stage else 1
-        per_step += 2 * collective_s(volume, replicas, across, inside, net / t / sharing, hop * messages / max(1, group))
+        per_step += 2 * collective_s(
+            volume, replicas, across, inside, net / t / sharing, hop * messages / max(1, group)
+        )
     busy = compute + launch + tensor
     exposed_micro = max(0.0, per_micro - c["overlap"] * busy) + c["not_hidden"] * per_micro
     backward_share = 0.6 * busy

@@ -49,9 +49,7 @@ def widths(request: Request, strategy: str, zero_stage: int) -> Widths:
     if strategy in FSDP or strategy in ("single", "ddp", "tp"):
         return Widths("fsdp" if strategy in FSDP else "autocast", 4, 4, moments, 0, 2)
     gradient = 2.0
-    if request.grad_dtype == "fp32" or (
-        request.grad_dtype is None and precision != "fp16-mixed" and strategy == "3d"
-    ):
+    if request.grad_dtype == "fp32" or (request.grad_dtype is None and precision != "fp16-mixed" and strategy == "3d"):
         gradient = 4.0
     return Widths("master", 2, gradient, moments, 4, 2)
 
@@ -135,7 +133,11 @@ def states(
     of the parameters are trained. Offload takes a part off the device: weights keep one gathered block (see memory.py).
     """
     n = layout.shard_group
-    by = (1, 1, 1) if layout.zero_stage == 0 else (n if layout.zero_stage == 3 else 1, n if layout.zero_stage >= 2 else 1, n)
+    by = (
+        (1, 1, 1)
+        if layout.zero_stage == 0
+        else (n if layout.zero_stage == 3 else 1, n if layout.zero_stage >= 2 else 1, n)
+    )
     if request.method == "full":
         weights = w.weight * params / by[0]
         if layout.strategy == "fsdp_grad_op":
