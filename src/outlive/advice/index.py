@@ -1,25 +1,20 @@
-"""Turn the pages, ``asked/*.yaml`` and ``lexicon/*.yaml`` into ``search.json``, which is what `explain` searches.
+"""From the pages, ``asked/*.yaml`` and ``lexicon/*.yaml`` to ``search.json``, which is what `explain` searches.
 
-python -m outlive.advice.index            write it if it changed
-python -m outlive.advice.index --check    write nothing; exit 1 when it is stale or a source is wrong
+A part of ``python -m outlive.advice.compile``.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from outlive.advice import words
-from outlive.advice.compile import read_rules
-from outlive.advice.search import INDEX
-from outlive.errors import BadConfig, OutliveError
+from outlive.errors import BadConfig
 from outlive.platforms import source
 
 ASKED = Path(__file__).with_name("asked")
@@ -30,6 +25,8 @@ WEIGHTS = {
     "rest": 0.2,
 }  # fmt: skip
 """How much a word counts by where it stands."""
+ENTRY = re.compile(r"[A-Z]{1,3}\d{1,3}[a-z]?")
+"""The id of an entry, as people quote it."""
 LENGTH = 0.4
 """How far a long field dilutes a word: 0 not at all, 1 fully."""
 SATURATION = 1.6
@@ -67,31 +64,35 @@ def build(
 ) -> dict[str, Any]:
     """Return the index as plain data."""
     lexicon = words.Lexicon(concepts)
-    targets = _targets(pages)
-    kept = [id for id in pages if id not in targets]
+    same, part = _same_as(pages), _part_of(pages)
     docs: list[list[Any]] = []
     fields: list[dict[str, Counter[str]]] = []
     lines: list[tuple[int, list[str]]] = []
-    for n, id in enumerate(kept):
-        page, also = pages[id], [other for other, to in targets.items() if to == id]
+    for id, page in pages.items():
+        if id in same or id in part:
+            continue
+        also = [other for other, to in same.items() if to == id]
         beside = asked.get(id, {"title": "", "seen": "", "asked": []})
         questions = [line for one in (id, *also) for line in asked.get(one, {}).get("asked", ())]
         ids = list(dict.fromkeys([*page.get("source_ids", ()), *also]))
-        docs.append(
-            [id, page["slug"], page["family"], page["title"], beside["title"], page["seen"], beside["seen"], ids, also]
-        )
         texts = {**_texts(page), "asked": questions}
         texts["title"] = [page["title"], beside["title"]]
         texts["seen"] = [page["seen"], beside["seen"]]
-        fields.append({name: _counted(said, lexicon) for name, said in texts.items()})
+        for other in (pages[other] for other, to in part.items() if to == id):
+            texts["rest"] += [other["title"], other["seen"], other["cause"]]
+            texts["lines"] += _texts(other)["lines"]
         whole = [*questions, page["title"], beside["title"], page["seen"], *re.split("[：；]", beside["seen"])]
-        lines += [(n, sorted(set(words.terms(line, lexicon)))) for line in whole if line]
+        lines += [(len(docs), sorted(set(words.terms(line, lexicon)))) for line in whole if line]
+        fields.append({name: _counted(said, lexicon) for name, said in texts.items()})
+        docs.append(
+            [id, page["slug"], page["family"], page["title"], beside["title"], page["seen"], beside["seen"], ids, also]
+        )
     return {"v": 1, "docs": docs, "concepts": concepts, **_postings(fields), **_lines(lines)}
 
 
-def render() -> bytes:
-    """Return ``search.json`` from its sources. Raises BadConfig for a source that is wrong."""
-    pages, asked = read_rules(), read_asked()
+def render(pages: Mapping[str, dict[str, Any]]) -> bytes:
+    """Return ``search.json`` for these pages. Raises BadConfig for a source that is wrong."""
+    asked = read_asked()
     for id in asked:
         if id not in pages:
             raise BadConfig("there is no such page", file=str(ASKED), key=id)
@@ -99,32 +100,24 @@ def render() -> bytes:
     return (json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace('],"', '],\n"') + "\n").encode()
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m outlive.advice.index", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when it is stale")
-    args = parser.parse_args(argv)
-    try:
-        data = render()
-    except OutliveError as error:
-        print(error.sentence(), file=sys.stderr)
-        return 1
-    if INDEX.exists() and INDEX.read_bytes() == data:
-        return 0
-    if not args.check:
-        INDEX.write_bytes(data)
-    print(f"{'stale' if args.check else 'wrote'}: {INDEX}", file=sys.stderr)
-    if args.check:
-        print("next: python -m outlive.advice.index", file=sys.stderr)
-    return 1 if args.check else 0
-
-
-def _targets(pages: Mapping[str, dict[str, Any]]) -> dict[str, str]:
-    """Return the pages that only point to another one, with that one."""
+def _same_as(pages: Mapping[str, dict[str, Any]]) -> dict[str, str]:
+    """Return the pages that only point to another one, with that one: found there, opened there."""
     found = {}
     for id, page in pages.items():
         said = re.fullmatch(r"See (\w+)", page["title"])
         if said and said.group(1) in pages:
             found[id] = said.group(1)
+    return found
+
+
+def _part_of(pages: Mapping[str, dict[str, Any]]) -> dict[str, str]:
+    """Return the rules that read more lines for an entry, with that entry: found there, a page of their own."""
+    found = {}
+    for id, page in pages.items():
+        if not ENTRY.fullmatch(id):
+            homes = [home for home in page.get("source_ids", ()) if home in pages and home != id]
+            if homes:
+                found[id] = homes[0]
     return found
 
 
@@ -185,7 +178,3 @@ def _lines(lines: list[tuple[int, list[str]]]) -> dict[str, Any]:
         for term in terms:
             held.setdefault(term, []).append(at)
     return {"of": [doc for doc, _ in lines], "lines": dict(sorted(held.items()))}
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -21,12 +21,14 @@ else:
 
 INDEX = Path(__file__).with_name("search.json")
 
-NEAREST = 0.9
+NEAREST = 0.4
 """What the nearest line counts beside the page as a whole."""
-CONCEPT = 0.6
+CONCEPT = 1.0
 """What a concept counts beside the very word."""
-PAIR = 0.55
+PAIR = 0.4
 """What a pair of Chinese characters counts: a word is about two of them, and a concept besides."""
+SINGLE = 0.15
+"""What one Chinese character counts: little, but it joins 关机 and 关的机."""
 GUESSED = 0.7
 """What a word counts that was taken for a misspelt one."""
 WEAK = 0.42
@@ -91,7 +93,7 @@ class Index:
         asked: dict[str, float] = {}
         unknown = 0.0
         for term in words.terms(question, self.lexicon):
-            factor = CONCEPT if term[0] == "@" else PAIR if not term.isascii() else 1.0
+            factor = _factor(term)
             known = term
             if term not in self.terms:
                 known = self._guess(term)
@@ -138,8 +140,15 @@ class Index:
     def _measured(self) -> list[float]:
         squares = [0.0] * len(self._of)
         for term, lines in self._lines.items():
-            factor = CONCEPT if term[0] == "@" else PAIR if not term.isascii() else 1.0
+            factor = _factor(term)
             square = (factor * self.terms[term][0] / 1000) ** 2
             for line in lines:
                 squares[line] += square
         return [math.sqrt(square) or 1.0 for square in squares]
+
+
+def _factor(term: str) -> float:
+    """Return what a kind of term counts, beside its rarity."""
+    if term[0] == "@":
+        return CONCEPT
+    return 1.0 if term.isascii() else PAIR if len(term) > 1 else SINGLE

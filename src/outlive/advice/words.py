@@ -160,5 +160,6 @@ def _parts(piece: str) -> list[str]:
 def _pairs(han: str) -> list[str]:
     out = []
     for run in _STOP_HAN_RE.split(han):
-        out += [run[at : at + 2] for at in range(len(run) - 1)] if len(run) > 1 else [run] if run else []
+        out += [run[at : at + 2] for at in range(len(run) - 1)]
+        out += run
     return out
