@@ -50,6 +50,8 @@ def render(launch: Launch) -> Rendering:
         parallelism=_parallelism(launch) if split or launch.strategy == "hsdp" else "",
     )
     pairs = [*environment(launch), ("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", str(launch.accumulation))]
+    if launch.device == "cpu":
+        pairs.append(("ACCELERATE_USE_CPU", "true"))  # else each process takes itself for the only one
     words: list[list[str]] = [["exec", "accelerate", "launch", Raw('--config_file "$HERE/accelerate.yaml"')]]
     if launch.nodes > 1:
         words.append([Raw('--machine_rank "$NODE"'), Raw('--main_process_ip "$MASTER_ADDR"')])
@@ -84,7 +86,8 @@ def _kind(launch: Launch, sharded: bool) -> str:
         return "FSDP"
     if launch.world == 1:
         return '"NO"'
-    return "MULTI_CPU" if launch.device == "cpu" else "MULTI_GPU"
+    # also for CPU processes, with use_cpu: under MULTI_CPU it would start a single one, without a word, unless mpirun does
+    return "MULTI_GPU"
 
 
 def _sharding(launch: Launch) -> str:

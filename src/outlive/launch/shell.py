@@ -29,7 +29,12 @@ def lines(groups: Sequence[Sequence[str]], indent: str = "    ") -> str:
 
 def exports(pairs: Iterable[tuple[str, str]]) -> str:
     """Return ``export`` lines."""
-    return "\n".join(f"export {name}={quote(value)}" for name, value in pairs)
+    return "\n".join(f"export {name}={_value(value)}" for name, value in pairs)
+
+
+def _value(text: str) -> str:
+    quoted = quote(text)
+    return f"'{quoted}'" if quoted.startswith("=") else quoted  # `A==b` is right and looks like a mistake
 
 
 def need_checkpoints(launch: Launch, path: str = "") -> str:
