@@ -177,3 +177,13 @@ def flat(config):
     values = {f"{section}.{key}": value for section in config if section != "phases"
               for key, value in config[section].items()}  # fmt: skip
     return {**values, "phases": json.dumps(config["phases"], sort_keys=True)}
+
+
+RESULT_KEYS = ("seed", "global_batch", "weight_decay", "beta1", "beta2", "grad_clip")
+"""Keys of `train` that change what comes out; the others say how it is computed."""
+
+
+def identity(config):
+    """Return what a checkpoint must agree on before it is resumed: model, data, phases and what changes the result."""
+    keys = ("model.", "data.val_share", "phases", *(f"train.{key}" for key in RESULT_KEYS))
+    return {name: value for name, value in flat(config).items() if name.startswith(keys)}

@@ -74,6 +74,12 @@ def steps_kept(checkpoints):
     return found
 
 
+def newest(checkpoints):
+    """Return the name of the newest committed checkpoint, "" if there is none."""
+    kept = steps_kept(checkpoints)
+    return os.path.basename(kept[max(kept)]) if kept else ""
+
+
 def stop(log, out_dir, checkpoints, step, why, onset, mitigation, command=""):
     """Write divergence.json and the status, print what to type, return the exit status."""
     before = [kept for kept in sorted(steps_kept(checkpoints)) if kept < onset]

@@ -12,7 +12,7 @@ import argparse
 import contextlib
 import difflib
 import os
-import signal
+import random
 import sys
 import time
 
@@ -32,6 +32,7 @@ except ImportError:
 
 try:
     from outlive.checkpoints.errors import CheckpointError
+    from outlive.checkpoints.retention import Keep
     from outlive.checkpoints.torch import Checkpointer
 except ImportError:
     sys.exit("train.py needs outlive's checkpoints: on a box `outlive run` brings them; elsewhere: pip install outlive")
@@ -56,7 +57,9 @@ def arguments():
     parser.add_argument("--overfit", action="store_true", help="train on the first batch only")
     parser.add_argument("--profile", metavar="FIRST:COUNT", help="write a Chrome trace of these steps to out_dir")
     parser.add_argument("--allow-restart", action="store_true", help="begin at 0 although no checkpoint is good")
-    parser.add_argument("--allow-config-change", action="store_true", help="resume although settings differ")
+    parser.add_argument(
+        "--allow-change", action="append", default=[], metavar="SECTION.KEY", help="resume although it differs"
+    )
     parser.add_argument(
         "--roll-back", type=int, metavar="STEP", help="set aside all checkpoints after STEP, go on there"
     )
@@ -168,7 +171,12 @@ def main():
     if world > 1:
         dist.init_process_group("nccl" if cuda else "gloo")  # after roll_back: the others wait here for rank 0
 
+    random.seed(settings["seed"])
     torch.manual_seed(settings["seed"])
+    with contextlib.suppress(ImportError):
+        import numpy
+
+        numpy.random.seed(settings["seed"])
     if cuda:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     if settings["deterministic"]:
@@ -186,12 +194,12 @@ def main():
     state = {"tokens": 0, "guard": watch.state_dict()}
     keeping = config["checkpoint"]
     ckpt = Checkpointer(
-        checkpoints, model=raw, optimizer=optimizer, scaler=scaler, extra=state, config=configuration.flat(config),
-        allow_config_change=args.allow_config_change, durable=keeping["durable"],
-        every_steps=keeping["every_steps"], every_s=keeping["every_s"], keep_latest=keeping["latest"],
-        keep_best=keeping["best"], milestones=[*keeping["milestones"], *phases.ends],
+        checkpoints, model=raw, optimizer=optimizer, scaler=scaler if scaler.is_enabled() else None, extra=state,
+        config=configuration.identity(config), every_steps=keeping["every_steps"], every_s=keeping["every_s"],
+        milestones=keeping["milestones"], keep=Keep(latest=keeping["latest"], best=keeping["best"]),
+        durable=keeping["durable"],
     )  # fmt: skip
-    first = ckpt.resume(allow_restart=args.allow_restart)
+    first = ckpt.resume(args.allow_restart, args.allow_change)
     watch.load_state_dict(state["guard"])
     done = guard.interventions(out_dir)
     last = min(phases.total, first + args.limit_batches) if args.limit_batches else phases.total
@@ -241,7 +249,7 @@ def main():
             half = max(1, size // 2)
             code = guard.stop(log, out_dir, checkpoints, step, "out of GPU memory twice at one step", step + 1,
                               f"train.micro_batch {half}: the same step from twice as many smaller batches",
-                              f"python train.py --set train.micro_batch={half} --allow-config-change")  # fmt: skip
+                              f"python train.py --set train.micro_batch={half}")  # fmt: skip
             break
         except guard.Diverged as bad:
             code = guard.stop(log, out_dir, checkpoints, step, bad.why, bad.onset, bad.mitigation)
@@ -271,11 +279,16 @@ def main():
             log.risk("gap", f"val_loss {val_loss - metrics['loss']:.2f} over loss: it learns its data by heart"
                      if val_loss > metrics["loss"] + 1.0 else "")  # fmt: skip
             since, since_step = time.perf_counter(), step
-        saved = ckpt.save(step, metrics=metrics) if ended or step == last else ckpt.maybe_save(step, metrics=metrics)
+        tokens = step * tokens_per_step
+        if ended or step == last:  # the end of a phase stays for good
+            ckpt.save(step, metrics, tokens=tokens, milestone=ended)
+            saved = "end"
+        else:
+            saved = ckpt.maybe_save(step, metrics, tokens=tokens)  # after SIGTERM it saves and ends the process
         if saved:
-            log.event("checkpoint", step)
+            log.event("checkpoint", step, why=saved)
         if saved or "val_loss" in metrics:
-            log.status("running", step, str(ckpt.last_step or ""), val_loss)
+            log.status("running", step, guard.newest(checkpoints), val_loss)
         if ended:
             missed = phases.unmet(phase, metrics)
             log.event("phase", step, phase=config["phases"][phase]["name"], met=not missed)
@@ -284,14 +297,10 @@ def main():
                 log.say(f"phase {config['phases'][phase]['name']} ended at step {step}, but {missed}: stopped")
                 code = guard.STOPPED
                 break
-        if ckpt.stop_requested:
-            log.say(f"asked to stop: step {step} is saved")
-            code = 128 + signal.SIGTERM
-            break
     ckpt.close()
     if not code:
         log.event("end", step)
-        log.status("finished" if step == phases.total else "stopped early", step, str(ckpt.last_step or ""), val_loss)
+        log.status("finished" if step == phases.total else "stopped early", step, guard.newest(checkpoints), val_loss)
     log.close()
     if world > 1:
         dist.destroy_process_group()
