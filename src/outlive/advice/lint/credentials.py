@@ -23,9 +23,7 @@ KEYS = re.compile(r"(^|_)(api_?key|(auth_|access_|hf_|hub_|wandb_)?token|secret(
 KNOWN = re.compile(
     r"^(hf_[A-Za-z0-9]{30,}|sk-[A-Za-z0-9_-]{30,}|gh[pousr]_[A-Za-z0-9]{30,}|AKIA[0-9A-Z]{16}|glpat-[\w-]{20,})$"
 )
-FAKE = re.compile(
-    r"your|xxx|example|dummy|placeholder|insert|change_?me|test|fake|<|\.\.\.|(.)\1{5}", re.I
-)
+FAKE = re.compile(r"your|xxx|example|dummy|placeholder|insert|change_?me|test|fake|<|\.\.\.|(.)\1{5}", re.I)
 
 
 def secret_text(name: str, value: str) -> bool:

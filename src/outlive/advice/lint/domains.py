@@ -32,6 +32,8 @@ def hard_coded_scale(source: Source) -> Iterator[Hit]:
 
 
 def replay_not_saved(source: Source) -> Iterator[Hit]:
+    if "save" not in source.calls_by_tail:
+        return
     off_policy = {"SAC", "DQN", "TD3", "DDPG", "TQC", "QRDQN"} & source.words
     baselines = any(name.startswith(("stable_baselines3", "sb3_contrib")) for name in source.modules)
     if "save_replay_buffer" in source.family_words or not (source.fragment or (baselines and off_policy)):
@@ -43,6 +45,8 @@ def replay_not_saved(source: Source) -> Iterator[Hit]:
 
 
 def advantage_raw(source: Source) -> Iterator[Hit]:
+    if not any("ratio" in word for word in source.words) or not any("adv" in word for word in source.words):
+        return
     if any(re.search(r"whiten|normali[sz]e_adv|adv_norm|norm_adv", word) for word in source.family_words):
         return
     for node in source.nodes:

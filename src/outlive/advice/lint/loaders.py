@@ -36,7 +36,7 @@ def _for_training(source: Source, call: ast.Call) -> bool:
     names = [last_word(dotted(target)) for target in getattr(statement, "targets", [])]
     first = call.args[0] if call.args else keyword(call, "dataset")
     names += list(words_of(first)) if first is not None else []
-    return any(re.search(r"(^|_)train", name, re.I) for name in names)
+    return any(re.search(r"(^|_)train(?!er)", name, re.I) for name in names)
 
 
 def loader_defaults(source: Source) -> Iterator[Hit]:
@@ -95,7 +95,7 @@ def train_no_shuffle(source: Source) -> Iterator[Hit]:
         ):
             continue
         first = call.args[0] if call.args else keyword(call, "dataset")
-        if first is None or streams or not any(re.search(r"(^|_)train", word, re.I) for word in words_of(first)):
+        if first is None or streams or not any(re.search(r"(^|_)train(?!er)", word, re.I) for word in words_of(first)):
             continue
         if any(
             re.search(r"eval|val|test|pred", last_word(dotted(t)))

@@ -27,11 +27,8 @@ SOFTMAX = {"softmax", "log_softmax", "Softmax", "LogSoftmax"}
 
 def _criteria(source: Source, name: str) -> set[str]:
     """Return the names that hold a loss of that class, in the family."""
-    return {
-        word
-        for one in source.family or [source]
-        for word in one.made_by(re.compile(f"^{name}$"))
-    }  # fmt: skip
+    fits = re.compile(f"^{name}$")
+    return {word for one in source.family or [source] if name in one.words for word in one.made_by(fits)}
 
 
 def _loss_calls(source: Source, function: str, cls: str) -> list[ast.Call]:
@@ -71,6 +68,8 @@ def softmax_then_ce(source: Source) -> Iterator[Hit]:
 
 
 def head_ends_in_softmax(source: Source) -> Iterator[Hit]:
+    if not any("softmax" in word.lower() for word in source.words):
+        return
     used = {"CrossEntropyLoss", "cross_entropy"} & source.family_words
     if not used and not source.fragment:
         return
@@ -103,6 +102,8 @@ def _is_the_model(source: Source, name: str) -> bool:
 
 
 def bceloss(source: Source) -> Iterator[Hit]:
+    if not {"BCELoss", "binary_cross_entropy"} & source.calls_by_tail.keys():
+        return
     if not source.fragment and "sigmoid" not in {word.lower() for word in source.family_words}:
         return
     fails = any(autocast(node) for node in source.nodes if isinstance(node, ast.Call))
@@ -111,6 +112,8 @@ def bceloss(source: Source) -> Iterator[Hit]:
 
 
 def nll_raw(source: Source) -> Iterator[Hit]:
+    if not {"nll_loss", "NLLLoss"} & source.words:
+        return
     if any(re.search(r"log_?softmax|log_?prob|logsigmoid|^log$|logp", word, re.I) for word in source.family_words):
         return
     defined = any(isinstance(node, ast.ClassDef) for node in source.nodes)

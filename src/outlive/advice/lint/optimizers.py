@@ -10,6 +10,7 @@ from outlive.advice.lint.hit import Hit
 from outlive.advice.lint.source import (
     OPTIMIZER_CLASS,
     Source,
+    apart,
     base,
     constant,
     dotted,
@@ -36,15 +37,7 @@ def _later(source: Source, call: ast.Call, node: ast.AST) -> bool:
     """Return whether ``node`` runs after ``call``: same function, further down, not in another branch."""
     if source.scope(call) is not source.scope(node) or getattr(node, "lineno", 0) <= call.lineno:
         return False
-    return not _other_branch(source, call, node)
-
-
-def _other_branch(source: Source, one: ast.AST, other: ast.AST) -> bool:
-    for test, holds in source.conditions(one):
-        for test_there, holds_there in source.conditions(other):
-            if test is test_there and holds != holds_there:
-                return True
-    return False
+    return not apart(source, call, node)
 
 
 def optimizer_before_to(source: Source) -> Iterator[Hit]:
@@ -57,9 +50,10 @@ def optimizer_before_to(source: Source) -> Iterator[Hit]:
                 if name == "to" and (first is None or constant(first) == "cpu" or "dtype" in words_of(move)):
                     continue
                 statement = source.statement(move)
-                if isinstance(statement, ast.Expr) or (
+                whole = isinstance(statement, ast.Expr) or (
                     isinstance(statement, ast.Assign) and dotted(statement.targets[0]) == model
-                ):
+                )
+                if whole and getattr(statement, "value", None) is move and source.loop_of(move) is source.loop_of(call):
                     yield Hit(move, {"name": model})
                     return
 
@@ -165,7 +159,8 @@ def _parameters(call: ast.Call) -> bool:
 
 def get_lr(source: Source) -> Iterator[Hit]:
     for call in source.calls_by_tail.get("get_lr", []):
-        if not call.args and source.is_scheduler(last_word(base(call.func))):
+        within = getattr(source.scope(call), "name", "")  # a schedule made of another passes the question on
+        if not call.args and within != "get_lr" and source.is_scheduler(last_word(base(call.func))):
             yield Hit(call)
 
 

@@ -10,6 +10,7 @@ from outlive.advice.lint.hit import Hit
 from outlive.advice.lint.source import (
     Function,
     Source,
+    apart,
     autocast,
     base,
     calls_in,
@@ -63,6 +64,8 @@ def missing_step(source: Source) -> Iterator[Hit]:
 
 
 def zero_after_backward(source: Source) -> Iterator[Hit]:
+    if not source.backwards or "zero_grad" not in source.calls_by_tail:
+        return
     for block in blocks(source):
         seen = ""
         place: ast.AST | None = None
@@ -84,7 +87,7 @@ def zero_after_backward(source: Source) -> Iterator[Hit]:
 
 
 def missing_zero_grad(source: Source) -> Iterator[Hit]:
-    if _engine(source):
+    if _engine(source) or "dist_autograd" in source.words:  # there gradients live in a context of their own
         return
     for loop in _step_loops(source):
         outer = source.loops_of(loop)[-1:] or [loop]
@@ -116,6 +119,8 @@ def _one_pass(loop: ast.AST) -> bool:
 
 
 def sched_before_opt(source: Source) -> Iterator[Hit]:
+    if len(source.calls_by_tail.get("step", [])) < 2 or not source.optimizer_steps:
+        return
     for block in blocks(source):
         early: ast.Call | None = None
         stepped = False
@@ -224,7 +229,8 @@ def clip_no_unscale(source: Source) -> Iterator[Hit]:
         scales += [
             call for call in calls_in(scope, "scale") if base(call.func) in source.made_by(re.compile("^GradScaler$"))
         ]
-        if not scales or not any(_called_on(source, call, "backward") for call in scales):
+        scales = [call for call in scales if not apart(source, call, clip)]
+        if not any(_called_on(source, call, "backward") for call in scales):
             continue
         if not {"unscale_", "unscale_gradients", "unscale"} & source.reached_words(scope, 2):
             yield Hit(clip)
@@ -245,8 +251,8 @@ def no_clip(source: Source) -> Iterator[Hit]:
     if any("clip" in word.lower() for word in source.family_words | source.family_strings):
         return
     if not source.fragment:
-        signs = r"transformer|attention|gpt|llama|bert|causallm"
-        if source.handed_over or not any(re.search(signs, word, re.I) for word in source.family_words):
+        signs = r"[Aa]ttention|^Transformer(Encoder|Decoder)?(Layer)?$|gpt|GPT|[Ll]lama|[Bb]ert|CausalLM"
+        if source.handed_over or not any(re.search(signs, word) for word in source.family_words):
             return
     for call in source.optimizer_steps:
         scope = source.scope(call)

@@ -62,6 +62,11 @@ def collective_under_rank(source: Source) -> Iterator[Hit]:
 def _answered(source: Source, scope: ast.AST, call: ast.Call, test: ast.expr, holds: bool) -> bool:
     """Return whether the other processes make the same call elsewhere: in the other branch, or in its own ``if``."""
     name = tail(call.func)
+    for node in source.above(call):
+        if isinstance(node, ast.If) and node.test is test:
+            other_branch = node.orelse if holds else node.body
+            if any(name in source.reached_words(stmt, 2) for stmt in other_branch):
+                return True
     for other in calls_in(scope, name):
         if other is call:
             continue
@@ -166,7 +171,7 @@ def _from_world(source: Source) -> bool:
 
 
 def ddp_with_plain_bn(source: Source) -> Iterator[Hit]:
-    words = source.family_words
+    words = source.words
     if any("sync" in word.lower() and ("bn" in word.lower() or "batchnorm" in word.lower()) for word in words):
         return
     if not source.fragment and not any(re.match(r"^BatchNorm[123]d$", word) for word in words):

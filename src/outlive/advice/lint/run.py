@@ -18,6 +18,9 @@ from outlive.advice.lint.source import Source
 MAX_BYTES = 2_000_000
 """Larger files are data or generated."""
 
+MAX_FAMILY = 15
+"""Files that are read to understand one."""
+
 SKIPPED_DIRS = {
     "__pycache__",
     "node_modules",
@@ -184,12 +187,15 @@ def _unreadable(path: str, error: Exception) -> Finding:
 def link(sources: list[Source]) -> None:
     """Give each source the files that it imports, from those at hand and from beside it on the disk."""
     by_path = {os.path.abspath(source.path): source for source in sources}
+    stands: dict[str, list[str]] = {}
     for source in sources:
         source.family = [source]
         todo = [(source, 0)]
-        while todo and len(source.family) < 40:
+        while todo and len(source.family) < MAX_FAMILY:
             at, depth = todo.pop(0)
-            for path in _imported(at):
+            if at.path not in stands:
+                stands[at.path] = _imported(at)
+            for path in stands[at.path]:
                 other = by_path.get(path)
                 if other is None and os.path.isfile(path):
                     other = _beside(path)
@@ -211,16 +217,24 @@ def _beside(path: str) -> Source | None:
 
 
 def _imported(source: Source) -> list[str]:
-    """Return where the modules that a file imports would stand, seen from its own directory and those above."""
+    """Return where the modules that a file imports stand: beside it, or in the package that it is part of."""
     here = os.path.dirname(os.path.abspath(source.path))
-    roots = [here, os.path.dirname(here), os.path.dirname(os.path.dirname(here))]
+    package = here  # the directory that holds the outermost package around the file
+    while os.path.isfile(os.path.join(package, "__init__.py")):
+        package = os.path.dirname(package)
+    own = os.path.relpath(here, package).split(os.sep)[0]
     found: list[str] = []
     for module in sorted(source.modules):
         dots = len(module) - len(module.lstrip("."))
         parts = [part for part in module.split(".") if part]
         if not parts:
             continue
-        for root in [roots[min(dots, 3) - 1]] if dots else roots:
+        roots = [here]
+        if dots:
+            roots = [os.path.abspath(os.path.join(here, *[".."] * (dots - 1)))]
+        elif package != here and parts[0] == own:
+            roots = [package]
+        for root in roots:
             for tail in (f"{os.path.join(*parts)}.py", os.path.join(*parts, "__init__.py")):
                 path = os.path.join(root, tail)
                 if path not in found and os.path.isfile(path):
@@ -237,7 +251,7 @@ def findings_of(source: Source, report: Report | None = None, checks: dict[str, 
         page = told[slug]
         if page.needs == "training" and not source.is_training:
             continue
-        if page.needs == "torch" and not source.uses_torch:
+        if page.needs == "torch" and (source.is_test or not source.uses_torch):
             continue
         for hit in check(source):
             line, column = getattr(hit.node, "lineno", 1), getattr(hit.node, "col_offset", 0) + 1

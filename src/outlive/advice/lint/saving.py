@@ -113,26 +113,54 @@ def _only_text_replace(source: Source, call: ast.Call) -> bool:
     return bool(found) and all(base(one.func) != "os" and len(one.args) == 2 for one in found)
 
 
-def _never_rolls(source: Source, call: ast.Call, where: ast.expr) -> bool:
+def _never_rolls(source: Source, call: ast.Call, where: ast.expr, depth: int = 2) -> bool:
     """Return whether the target is a buffer, a temporary file, or a new name each time."""
-    text = ast.unparse(where)
-    if isinstance(where, ast.Name):
-        scope = source.scope(call)
-        text += " " + " ".join(
-            ast.unparse(value) for target, value in source.assignments
-            if dotted(target) == where.id and source.scope(target) is scope
-        )  # fmt: skip
+    scope = source.scope(call)
+    text, names = _spelt_out(source, scope, where)
+    handed = names & _arguments(scope)
+    if handed:  # the caller names the file
+        calls = source.called_from(scope) if isinstance(scope, Function) else []
+        if not calls or depth == 0:
+            return True
+        return any(_never_rolls(one, place, place, depth - 1) for one, place in calls)
     if re.search(r"buf|bytesio|\bstream\b|tmp|temp|\.part\b|fileno|rank", text, re.I):
         return True
     return bool(
-        re.search(r"\{[^}]*(step|epoch|iter|global|idx|\bi\b|\be\b|time|count|num|best)[^}]*\}|%\s*\(?\w*(epoch|step|iter)"
-                  r"|format\([^)]*(step|epoch|iter)|str\((step|epoch|i|iter\w*)\)", text, re.I)
-    )  # fmt: skip
+        re.search(r"\b(\w+_)?(epochs?|steps?|iter\w*|idx|i|e|t|num|time|best|round|count)\b|strftime", text, re.I)
+    )
+
+
+def _spelt_out(source: Source, scope: ast.AST, where: ast.expr) -> tuple[str, set[str]]:
+    """Return (an expression and the values of the local names in it as text, all names in them)."""
+    text, names, fresh = ast.unparse(where), words_of(where), words_of(where)
+    for _ in range(2):
+        values = [
+            value
+            for target, value in source.assignments
+            if dotted(target) in fresh and source.scope(target) is scope and target.lineno <= where.lineno
+        ]
+        text += "".join(" " + ast.unparse(value) for value in values)
+        fresh = set().union(*map(words_of, values)) - names if values else set()
+        names = names | fresh
+    return text, names
+
+
+def _arguments(scope: ast.AST) -> set[str]:
+    """Return the names of a function's parameters, without ``self`` and objects of settings."""
+    if not isinstance(scope, Function):
+        return set()
+    args = scope.args
+    return {arg.arg for arg in [*args.posonlyargs, *args.args, *args.kwonlyargs]} - {
+        "self",
+        "args",
+        "cfg",
+        "config",
+        "opt",
+    }
 
 
 def ungated_save_ddp(source: Source) -> Iterator[Hit]:
-    words = source.family_words
-    if not source.fragment and not words & {"DistributedDataParallel", "DDP", "init_process_group"}:
+    if not source.fragment and not source.words & {"DistributedDataParallel", "DDP", "init_process_group"}:
         return
     for call in torch_saves(source):
         value = saved_value(source, call)
@@ -144,7 +172,7 @@ def ungated_save_ddp(source: Source) -> Iterator[Hit]:
 
 
 def _own_part(call: ast.Call) -> bool:
-    return any("rank" in word.lower() or "local" in word.lower() for word in words_of(call))
+    return any(re.search(r"rank|local|process_index", word, re.I) for word in words_of(call))
 
 
 def guarded(source: Source, node: ast.AST, depth: int = 3) -> bool:
@@ -163,11 +191,15 @@ def guarded(source: Source, node: ast.AST, depth: int = 3) -> bool:
         if isinstance(stmt, ast.If) and leaves and (asks_rank(stmt.test) or _speaks_of_rank(stmt.test)):
             return True
     calls = source.called_from(scope)
-    return bool(depth and calls) and all(guarded(one, call, depth - 1) for one, call in calls)
+    # one caller that asks is enough: the author knows about ranks, and the other callers may be alone by nature
+    return bool(depth) and any(guarded(one, call, depth - 1) for one, call in calls)
 
 
 def _speaks_of_rank(test: ast.expr) -> bool:
-    return any(re.search(r"rank|main_process|is_main|master|primary", word) for word in words_of(test))
+    return any(
+        re.search(r"rank|main_process|is_main|master|primary|should_save|world_size|process_index|gpu_id|^gpu$", word)
+        for word in words_of(test)
+    )
 
 
 def only_sigterm_save(source: Source) -> Iterator[Hit]:
@@ -230,9 +262,10 @@ def trainer_no_resume(source: Source) -> Iterator[Hit]:
     if not source.fragment and not roots & {"transformers", "trl"}:
         return
     for call in source.calls_by_tail.get("train", []):
-        if not re.search(r"(^|\.|_)trainer$", base(call.func)) or call.args or has_unpacked(call):
+        if not re.search(r"(^|\.|_)trainer$", base(call.func)) or call.args or call.keywords:
             continue
-        if keyword(call, "resume_from_checkpoint") is None:
+        others = calls_in(source.scope(call), "train")
+        if not any(keyword(other, "resume_from_checkpoint") is not None for other in others):
             yield Hit(call)
 
 

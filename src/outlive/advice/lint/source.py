@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -27,7 +27,7 @@ SCALER_CLASS = "GradScaler"
 MODEL_NAME = re.compile(
     r"^_?(\w*_)?(model|net|network|module|generator|discriminator|encoder|decoder|backbone|unet|policy)$", re.I
 )
-RANK_NAME = re.compile(r"^_?(\w+_)?rank$|^RANK$|^LOCAL_RANK$")
+RANK_NAME = re.compile(r"^_?(\w+_)?rank$|^RANK$|^LOCAL_RANK$|^gpu_id$")
 RANK_CALL = re.compile(r"^(get_rank|get_local_rank|get_global_rank|process_index|node_rank)$")
 MAIN_WORD = re.compile(
     r"^_?(is_)?(\w+_)?(main_process|master_process|master|main_rank|rank_?zero|rank_?0|global_zero|first_worker"
@@ -145,7 +145,9 @@ class Source:
     @cached_property
     def is_test(self) -> bool:
         """Return whether this is a test of software: what it leaves out proves nothing."""
-        return any(name.partition(".")[0] in ("pytest", "unittest") or ".testing" in name for name in self.modules)
+        if any(name.partition(".")[0] in ("pytest", "unittest") or ".testing" in name for name in self.modules):
+            return True
+        return sum(function.name.startswith("test_") for function in self.functions) > 1
 
     @cached_property
     def uses_torch(self) -> bool:
@@ -358,9 +360,15 @@ class Source:
 
     def called_from(self, function: Function) -> list[tuple[Source, ast.Call]]:
         """Return where the family calls ``function`` by its name."""
-        return [
-            (source, call) for source in self.family or [self] for call in source.calls_by_tail.get(function.name, [])
-        ]
+        method = isinstance(self.parents.get(function), ast.ClassDef)
+        found: list[tuple[Source, ast.Call]] = []
+        for source in self.family or [self]:
+            for call in source.calls_by_tail.get(function.name, []):
+                who = base(call.func)
+                # `model.train()` is no call of the function `train`
+                if (method and who) or (not method and (not who or who in source.imports)):
+                    found.append((source, call))
+        return found
 
     def repeated(self, node: ast.AST, depth: int = 3) -> bool:
         """Return whether ``node`` runs again and again: in a loop, or in a function that a loop calls."""
@@ -370,7 +378,7 @@ class Source:
             return True
         function = self.scope(node)
         if depth and isinstance(function, Function):
-            if re.match(r"^(on_|training_step|validation_step|_?save)", function.name):
+            if re.match(r"^(on_\w*(epoch|batch|step|save|evaluat)|training_step|validation_step)", function.name):
                 return True
             return any(
                 source.repeated(call, depth - 1) for source, call in self.called_from(function) if call is not node
@@ -503,12 +511,11 @@ def _names_rank(node: ast.expr) -> bool:
     return bool(RANK_NAME.match(tail(node)) or RANK_CALL.match(tail(node)))
 
 
-def assigned_names(targets: Iterable[ast.expr]) -> list[str]:
-    """Return the plain names among assignment targets, tuples unpacked."""
-    found: list[str] = []
-    for target in targets:
-        if isinstance(target, ast.Tuple | ast.List):
-            found += assigned_names(target.elts)
-        elif dotted(target) != "?":
-            found.append(dotted(target))
-    return found
+def apart(source: Source, one: ast.AST, other: ast.AST) -> bool:
+    """Return whether two places are in the two branches of one condition: where one runs the other does not."""
+    there = list(source.conditions(other))
+    return any(
+        test is test_there and holds != holds_there
+        for test, holds in source.conditions(one)
+        for test_there, holds_there in there
+    )
