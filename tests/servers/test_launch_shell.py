@@ -45,7 +45,7 @@ def test_shellcheck_finds_nothing(kind, tmp_path):
             if file.name.endswith(".sh"):
                 path = tmp_path / f"{number}-{file.name}"
                 path.write_text(file.text)
-                # SC2016: a text in single quotes looks like a variable; ours hold what somebody typed, to arrive as typed
+                # SC2016: what looks like a variable in single quotes is what somebody typed, to arrive as typed
                 done = subprocess.run(
                     ["shellcheck", "--exclude=SC2016", str(path)], capture_output=True, text=True, timeout=120
                 )

@@ -86,7 +86,7 @@ def _kind(launch: Launch, sharded: bool) -> str:
         return "FSDP"
     if launch.world == 1:
         return '"NO"'
-    # also for CPU processes, with use_cpu: under MULTI_CPU it would start a single one, without a word, unless mpirun does
+    # also for CPU processes: under MULTI_CPU it would start a single one, unless mpirun starts them
     return "MULTI_GPU"
 
 
