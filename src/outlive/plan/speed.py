@@ -16,10 +16,16 @@ from outlive.plan.gpus import Gpu
 from outlive.plan.layouts import Layout
 from outlive.plan.memory import constants
 from outlive.plan.request import Request
-from outlive.plan.states import widths
+from outlive.plan.states import Widths, adapter_params, widths
 
 PCIE_GB_S = {3: 12.0, 4: 25.0, 5: 50.0, 6: 100.0}
 """One direction of a x16 link in practice."""
+HOST_ADAM_BYTES_PER_S = 20e9
+"""Optimizer states a host updates: a vectorised Adam on one socket's memory bandwidth."""
+SELECTIVE_AGAIN = 0.35
+"""Forward work done again under per-operator recompute: some of the products and all that is element-wise."""
+UNPACKING = 0.75
+"""Speed of products whose weights are unpacked from 4 or 8 bits first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,123 +109,80 @@ def speed(request: Request, layout: Layout, c: dict[str, float] | None = None) -
     inside, network = links(request, layout)
     inside *= c["link_share"]
     network *= c["network_share"]
+    megatron = layout.strategy == "3d"
+    even = t if layout.sequence_parallel else 1
 
     # Forward, backward and recompute in units of one forward pass.
     backward = 2.0 if request.method == "full" else 1.0
-    again = {"none": 0.0, "full": 1.0, "selective": 0.0 if layout.strategy in ("3d", "zero1_tp") else 0.35}[
-        layout.recompute
-    ]
+    again = 0.0
+    if layout.recompute == "full":
+        again = 1.0
+    elif layout.recompute == "selective" and not megatron and layout.strategy != "zero1_tp":
+        again = SELECTIVE_AGAIN
     passes = 1.0 + backward + again
 
+    share = matmul_share(gpu, c)
     peak16 = peak_tflops(gpu, request.precision) * 1e12
-    rate = peak16 * matmul_share(gpu, c) * small_matrix(tokens, m.hidden / t, c)
-    head_rate = rate
-    if request.precision == "fp8-mixed":
-        rate *= c["fp8_gain"] if gpu.fp8_tflops else 1.0
+    head_rate = rate = peak16 * share * small_matrix(tokens, min(m.hidden, m.mlp_width / t), c)
+    if request.precision == "fp8-mixed" and gpu.fp8_tflops:
+        rate *= min(2.0, 1.0 + c["fp8_gain"] * m.hidden / (m.hidden + 8192.0))
     if request.base_quantization:
-        rate *= 0.75  # every product first unpacks its weights
+        rate *= UNPACKING
     block = matrices_per_token(m) / layout.pp / t * tokens
-    head = head_per_token(m) / t * tokens / (layout.pp if layout.pp > 1 else 1)
+    head = head_per_token(m) / t * tokens / layout.pp
     matrices = passes * block / rate + (1.0 + backward) * head / head_rate
-    core = attention_per_token(m, request.seq_len) / layout.pp / t * tokens
-    attention_again = 1.0 if layout.recompute == "full" else 0.0
-    if layout.recompute == "selective" and layout.strategy in ("3d", "zero1_tp") and request.attention == "eager":
-        attention_again = 1.0
-    attention_passes = 1.0 + attention_again + (2.5 if request.attention != "eager" else 2.0)
-    if request.attention == "eager" and m.arch != "encoder":
-        attention_passes *= 2  # the masked half is computed as well
-    attention = attention_passes * core / (peak16 * c[f"attention_{request.attention}"])
+    attention = attention_s(request, layout, peak16 * share, tokens, c)
 
     # Element-wise work: bytes read and written per token and layer, forward and backward.
     fused = fused_kernels(request, layout)
-    moved = w.compute * ((6.0 if fused else 14.0) * m.hidden + (4.0 if fused else 7.0) * m.mlp_width / t)
+    moved = w.compute * ((6.0 if fused else 14.0) * m.hidden / even + (4.0 if fused else 7.0) * m.mlp_width / t)
     if request.attention == "eager":
-        moved += (8.0 if fused else 14.0) * (m.heads / t) * request.seq_len / layout.cp
-    elementwise = tokens * layers * moved * (2.0 + again) / (gpu.bandwidth_gb_s * 1e9 * c["bandwidth_share"])
-    elementwise += (
-        (0.0 if request.loss == "fused" else 20.0)
-        * tokens
-        * m.vocab
-        / t
-        / layout.pp
-        / (gpu.bandwidth_gb_s * 1e9 * c["bandwidth_share"])
-    )
+        moved += (6.0 if fused else 14.0) * (m.heads / t) * request.seq_len / layout.cp
+    loss = 0.0 if request.loss == "fused" else 20.0 * m.vocab / t / layout.pp
+    bandwidth = gpu.bandwidth_gb_s * 1e9 * c["bandwidth_share"]
+    elementwise = tokens * (layers * moved * (2.0 + again) + loss) / bandwidth
     compute = matrices + attention + elementwise
-    launches = layers * (1.0 + backward + again) * (12 if fused else 25) * c["launch_us"] * 1e-6
-    launch = max(0.0, launches - compute)
+    launch = max(0.0, layers * passes * (12 if fused else 25) * c["launch_us"] * 1e-6 - compute)
 
-    # Tensor parallelism: four all-reduces of the block's input per layer (six with full recompute), nothing hidden.
+    # Tensor parallelism: four all-reduces of the block's input per layer (six with full recompute), partly hidden.
     tensor = 0.0
     if t > 1:
         times = 4.0 + (2.0 if layout.recompute == "full" else 0.0)
         volume = tokens * m.hidden * w.compute
         link = inside if t <= request.gpus_per_node else min(inside, network)
         tensor = layers * times * 2 * (t - 1) / t * volume / link * c["tensor_exposed"]
-    if layout.cp > 1:
-        ring = 2 * tokens * m.kv_width * w.compute * (layout.cp - 1) * 3 * layers / t
-        link = inside if t * layout.cp <= request.gpus_per_node else network / max(1, request.gpus_per_node // t)
-        tensor += max(0.0, ring / link - 0.5 * attention)
-
-    # Sharding.
-    rank_params = (m.active_params if not m.experts else m.params) / (t * layout.pp)
-    trained = rank_params if request.method == "full" else 0.01 * rank_params
-    near = max(1, request.gpus_per_node // t)
-    hop = c["hop_us"] * 1e-6
-    group = layout.shard_group
-    replicas = max(1, layout.dp * layout.cp // max(1, group)) if layout.zero_stage else layout.dp * layout.cp
-    per_micro = per_step = 0.0
-    messages = max(1.0, rank_params * 2 / 5e8)
-    net = network
-    if layout.zero_stage == 3 and group > 1:
-        gathers = 1.0 if layout.pp > 1 else 2.0
-        per_micro = gathers * collective_s(2.0 * rank_params, group, near, inside, net / t, hop * layers)
-        if request.method == "full":
-            per_micro += collective_s(2.0 * rank_params, group, near, inside, net / t, hop * layers)
-        if layout.pp > 1:
-            per_step, per_micro = per_micro, 0.0
-    elif group > 1:
-        each = collective_s(2.0 * trained, group, near, inside, net / t, hop * messages)
-        per_step = 2 * each
-        if layout.zero_stage == 2:
-            per_micro, per_step = each, each
-    if replicas > 1:
-        part = trained / max(1, group if layout.zero_stage else 1)
-        volume = (w.gradient if layout.zero_stage == 0 else 2.0) * part
-        across = max(1, near // min(group, near)) if layout.zero_stage else near
-        sharing = min(group, near) if layout.zero_stage else 1
-        per_step += 2 * collective_s(
-            volume, replicas, across, inside, net / t / sharing, hop * messages / max(1, group)
-        )
     busy = compute + launch + tensor
-    exposed_micro = max(0.0, per_micro - c["overlap"] * busy) + c["not_hidden"] * per_micro
-    backward_share = 0.6 * busy
-    exposed_step = max(0.0, per_step - c["overlap"] * backward_share) + c["not_hidden"] * per_step
-    if layout.zero_stage in (1,):
-        exposed_step = max(exposed_step, 0.5 * per_step)  # the gather of new weights waits for the optimizer
 
-    micro = busy + exposed_micro
-    bubble = 0.0
+    per_micro, per_step = sharding(request, layout, w, inside, network, c)
+    exposed_micro = max(0.0, per_micro - c["overlap"] * busy) + c["not_hidden"] * per_micro
+    part = c["step_exposed"] if not megatron else c["step_exposed"] * 0.3
+    hidden = c["overlap"] * busy * (1.0 if megatron else 0.6)  # Megatron also gathers during the first forward pass
+    exposed_step = max(0.0, per_step - hidden, part * per_step)
+
+    micro, bubble = busy + exposed_micro, 0.0
+    near = max(1, request.gpus_per_node // t)
     if layout.pp > 1:
-        send = 2 * tokens * m.hidden * w.compute / t / (net / near)
-        micro += send * layout.virtual_pp * 0.5
+        micro += tokens * m.hidden * w.compute / t / (network / near) * layout.virtual_pp
         bubble = (layout.pp - 1) / layout.virtual_pp * micro
-    local = trained / (group if layout.zero_stage else 1)
-    optimizer = local * 2 * (w.weight + w.gradient + w.moments + w.master) / (gpu.bandwidth_gb_s * 1e9 * 0.7)
+    rank_params = m.params / (t * layout.pp)
+    trained = rank_params if request.method == "full" else adapter_params(request) / (t * layout.pp)
+    group = layout.shard_group if layout.zero_stage else 1
+    optimizer = trained / group * 2 * (w.weight + w.gradient + w.moments + w.master) / bandwidth
+    host = PCIE_GB_S.get(gpu.pcie_gen, 12.0) * 1e9
     if "optimizer" in layout.offload or "params" in layout.offload:
-        link = PCIE_GB_S.get(gpu.pcie_gen, 12.0) * 1e9
-        optimizer = local * 16 / 20e9 + local * (w.gradient + w.weight) / link
-        micro += (2 if "params" in layout.offload else 0) * rank_params * w.weight / (group or 1) / link
-    if layout.offload.endswith("activations") or request.activation_offload:
-        micro += max(0.0, 2 * tokens * layers * m.hidden * w.compute / (PCIE_GB_S.get(gpu.pcie_gen, 12.0) * 1e9) - busy)
+        optimizer = trained / group * (16 / HOST_ADAM_BYTES_PER_S + (w.gradient + w.weight) / host)
+        if "params" in layout.offload:
+            micro += 2 * rank_params * w.weight / group / host
+    if request.activation_offload:
+        micro += max(0.0, 2 * tokens * layers * m.hidden * w.compute / host - busy)
     steps = layout.accumulation
-    step = (steps * micro + bubble + exposed_step + optimizer) / c["other"]
-    total_tokens = steps * layout.micro_batch * request.seq_len * layout.dp
-    world = layout.world
-    per_gpu = total_tokens / step / world
-    peak = peak16
-    if request.precision == "fp8-mixed" and gpu.fp8_tflops:
-        peak = gpu.fp8_tflops * 1e12
-    factor = c["range_factor"] * (1.0 if known(request) else 1.25)
+    step = (steps * micro + bubble + exposed_step + optimizer) / (
+        c["other"] - c["scale_loss"] * math.log2(max(1.0, layout.world / request.gpus_per_node))
+    )
+    total_tokens = float(steps * layout.micro_batch * request.seq_len * layout.dp)
+    per_gpu = total_tokens / step / layout.world
+    peak = gpu.fp8_tflops * 1e12 if request.precision == "fp8-mixed" and gpu.fp8_tflops else peak16
+    factor = c["range_factor"] * (1.0 if known(request) else 1.15)
     return Speed(
         matrices_s=steps * matrices,
         attention_s=steps * attention,
@@ -230,12 +193,71 @@ def speed(request: Request, layout: Layout, c: dict[str, float] | None = None) -
         bubble_s=bubble,
         optimizer_s=optimizer,
         step_s=step,
-        tokens_per_step=float(total_tokens),
+        tokens_per_step=total_tokens,
         tokens_per_second_per_gpu=per_gpu,
         low=per_gpu / factor,
         high=per_gpu * factor,
         mfu=per_gpu * model_flops_per_token(m, request.seq_len) / peak,
     )
+
+
+def attention_s(request: Request, layout: Layout, rate: float, tokens: float, c: dict[str, float]) -> float:
+    """Return seconds of the attention core of one micro-step; ``rate`` is that of large matrices.
+
+    Flash does 2.5 forward passes in its backward pass (it computes the scores again; Dao 2023, arXiv 2307.08691), eager 2,
+    but also the half that causality masks. A ring over c ranks loses balance and kernel size: 2 - 2/c.
+    """
+    core = attention_per_token(request.model, request.seq_len) / layout.pp / layout.tp * tokens
+    eager = request.attention == "eager"
+    passes = 1.0 + (2.0 if eager else 2.5)
+    if layout.recompute == "full" or (layout.recompute == "selective" and eager):
+        passes += 1.0
+    if eager and request.model.arch != "encoder":
+        passes *= 2
+    if layout.cp > 1:
+        passes *= 2.0 - 2.0 / layout.cp
+    return passes * core / (rate * c[f"attention_{request.attention}"])
+
+
+def sharding(
+    request: Request, layout: Layout, w: Widths, inside: float, network: float, c: dict[str, float]
+) -> tuple[float, float]:
+    """Return seconds of sharding and gradient traffic per micro-step and per optimizer step, before any overlap.
+
+    Elements sent (ring): FULL_SHARD 3 P per micro-step (gather twice, reduce once), ZeRO-2 P per micro-step and P per
+    step, ZeRO-1 2 P per step, copies 2 P of what each holds per step (arXiv 1910.02054, section 7).
+    """
+    m, t = request.model, layout.tp
+    rank_params = m.params / (t * layout.pp)
+    trained = rank_params if request.method == "full" else adapter_params(request) / (t * layout.pp)
+    near = max(1, request.gpus_per_node // t)
+    hop = c["hop_us"] * 1e-6
+    lane = network / t
+    group = layout.shard_group if layout.zero_stage else 1
+    replicas = max(1, layout.dp * layout.cp // group)
+    messages = max(1.0, trained * 2 / 5e8)
+    per_micro = per_step = 0.0
+    if layout.zero_stage == 3 and group > 1:
+        hops = hop * 0.1 * m.layers / layout.pp  # gathers are large and issued ahead
+        gather = collective_s(2.0 * rank_params, group, near, inside, lane, hops)
+        reduce = collective_s(2.0 * trained, group, near, inside, lane, hops)
+        if layout.pp > 1:
+            per_step = gather + reduce
+        else:
+            per_micro = 2 * gather + reduce
+    elif group > 1:
+        each = collective_s(2.0 * trained, group, near, inside, lane, hop * messages)
+        per_step = 2 * each
+        if layout.zero_stage == 2:
+            per_micro, per_step = each, each
+    if replicas > 1:
+        # Each shard has its own ring over the copies; those of one node share its network.
+        width = w.gradient if layout.zero_stage == 0 else 2.0
+        across = max(1, near // min(group, near))
+        sharing = min(group, near)
+        hops = hop * messages / group
+        per_step += 2 * collective_s(width * trained / group, replicas, across, inside, lane / sharing, hops)
+    return per_micro, per_step
 
 
 def known(request: Request) -> bool:
