@@ -11,7 +11,8 @@ missing=""
 # command:the package that brings it
 for need in ssh:openssh-client debootstrap:debootstrap mkfs.ext4:e2fsprogs losetup:mount unshare:util-linux \
     ip:iproute2 nft:nftables rsync:rsync zstd:zstd tmux:tmux ps:procps rclone:rclone \
-    sshd:openssh-server fish:fish tcsh:tcsh busybox:busybox; do
+    sshd:openssh-server fish:fish tcsh:tcsh busybox:busybox \
+    sbatch:slurm-client slurmctld:slurmctld slurmd:slurmd munged:munge shellcheck:shellcheck; do
     command -v "${need%%:*}" >/dev/null || missing="$missing ${need#*:}"
 done
 [ -n "$missing" ] || exit 0
