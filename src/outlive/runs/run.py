@@ -109,12 +109,24 @@ def run(
         home.ledger.secrets.add(value)
     pushed = push(job, place, progress=progress, on_snapshot=on_push)
     spec = run_spec.make(job, place, pushed, sorted(secrets))
+    warnings += _drilled(home, place, pushed.digest)
     token = uuid.uuid4().hex
     home.ledger.append("intent", id=token, label=f"run {job.name}", provider="box", box=place.name)
     answer = place.scheduler.submit(token, spec, {"secrets": secrets, "notify": notify}, wait_s=wait_s)
     record_run(home, place, answer.status, job.project, token)
     warnings += _box_lease(place, notify)
     return started(place, answer, pushed, warnings, spec)
+
+
+def _drilled(home: Home, place: Place, snapshot: str | None) -> list[str]:
+    """On a box that can be taken away, say so when nobody has rehearsed that with this code."""
+    if not place.box.facts.get("spot"):
+        return []
+    from outlive.runs.drill import passed
+
+    if passed(home.state(), snapshot):
+        return []
+    return [f"{place.name} can be taken away, and no drill of this code has passed: `outlive drill` rehearses it here"]
 
 
 def _box_lease(place: Place, notify: list[str]) -> list[str]:

@@ -1,0 +1,369 @@
+"""``drill``: rehearse a job's preemptions on this machine before money is spent.
+
+The job runs with kill -9 at several points, one of them in the middle of a save, then once undisturbed and just as far,
+to compare with. Both are real runs on a box in a directory of their own; the user's ledger learns the verdict alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from outlive import errors
+from outlive.runs import demo_work as actual
+from outlive.runs.drill_verdict import Kill, Point, Verdict, interval, judge, points_of
+from outlive.runs.home import Home
+from outlive.runs.job import Job
+from outlive.runs.place import Place, open_place
+from outlive.wire.journal import read_all
+from outlive.wire.names import BoxFiles, RunFiles
+
+if TYPE_CHECKING:
+    from outlive.ledger import LedgerState
+
+REFERENCE, KILLED = "undisturbed", "killed"
+LIMITS = {"scan_s": 0.2, "sample_s": 1.0, "grace_s": 5.0}
+AUDIT_S = 5.0
+AFTER_POINTS = 10
+"""How many lines after the last return are compared at least."""
+NOTE = "drill"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """``kills``: how often it is killed, the second time in a save. ``limit_s``: how long each save is waited for."""
+
+    kills: int = 3
+    limit_s: float = 120.0
+    start_s: float = 600.0
+    """How long the first line about a step may take, each time."""
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """The verdict with what it was made from."""
+
+    command: str
+    snapshot: str | None
+    reference: list[Point]
+    killed: list[Point]
+    verdict: Verdict
+    took_s: float
+    notes: list[str] = field(default_factory=list)
+
+
+Say = Callable[[str], None]
+
+
+def drill(job: Job, base: Path, settings: Settings, say: Say) -> Rehearsal:
+    """Rehearse ``job`` below the empty directory ``base``. Uses no other state; no process is left when this returns.
+
+    Raises WorkFailed when the job fails by itself, Unknown when nothing that it prints names a step or when it ends
+    before it can be killed.
+    """
+    rehearsal = _Drill(job, base, settings, say)
+    try:
+        return rehearsal.go()
+    finally:
+        rehearsal.close()
+
+
+def remember(home: Home, found: Rehearsal) -> None:
+    """Note in the user's ledger what the drill of this snapshot found."""
+    home.ledger.append("note", drill=found.snapshot or "", command=found.command, passed=not found.verdict.broken)
+
+
+def passed(state: LedgerState, snapshot: str | None) -> bool:
+    """Whether the newest drill of this snapshot found nothing."""
+    last = [n for n in state.notes if snapshot and n.get("drill") == snapshot]
+    return bool(last) and bool(last[-1].get("passed"))
+
+
+class _Drill:
+    def __init__(self, job: Job, base: Path, settings: Settings, say: Say) -> None:
+        self.base, self.settings, self.say = base, settings, say
+        self.job = replace(
+            job,
+            gpu="",
+            durable_to="none",
+            notify=(),
+            then="keep",
+            max_cost=None,
+            retry_max=settings.kills + 2,
+            retry_wait_s=0.2,
+            keep=None,
+            limits={**job.limits, **LIMITS},
+        )
+        self.home = Home(base / "client")
+        self.box = BoxFiles(str(base / "box"))
+        self.place: Place | None = None
+        self.snapshot: str | None = None
+        self.notes: list[str] = []
+
+    def close(self) -> None:
+        if self.place is not None:
+            self.place.close()
+        actual.end_processes(self.box)
+
+    def go(self) -> Rehearsal:
+        from outlive.runs.up import up
+
+        began = time.monotonic()
+        self.place = up(self.home, ["local:"], root=str(self.base / "box"), budget_s=AUDIT_S).place
+        self.say("the job, with kills")
+        victim = self.start(KILLED)
+        before, kills = self.disturbed(victim)
+        self.stop(victim)
+        killed = points_of(_records(victim.metrics))
+        reference, same = before, []
+        if not _hopeless(kills[-1], before):
+            self.say(f"the job undisturbed, up to step {max(p.step for p in killed)}")
+            files = self.start(REFERENCE)
+            reference = self.undisturbed(files, max(p.step for p in killed))
+            same = _same_checkpoints(files, victim, kills)
+        return Rehearsal(
+            command=" ".join(_words(self.job)),
+            snapshot=self.snapshot,
+            reference=reference,
+            killed=killed,
+            verdict=judge(reference, before, kills, same),
+            took_s=time.monotonic() - began,
+            notes=self.notes,
+        )
+
+    # -- the two runs -------------------------------------------------------------------------------
+
+    def start(self, name: str) -> RunFiles:
+        from outlive.runs.run import run
+
+        place = open_place(self.home, self.home.box_of(""))
+        try:
+            started = run(self.home, replace(self.job, name=name), place, wait_s=1.0)
+        finally:
+            place.close()
+        self.snapshot = started.snapshot
+        return self.box.run(started.run)
+
+    def undisturbed(self, run: RunFiles, last_step: int) -> list[Point]:
+        """Follow the reference to a step, or to its end."""
+        self.first_step(run)
+        self.reach(run, last_step)
+        ended = self.ended(run)
+        if ended is not None and ended["state"] not in ("succeeded", "suspect"):
+            raise _failed(run, ended)
+        self.stop(run)
+        return points_of(_records(run.metrics))
+
+    def disturbed(self, run: RunFiles) -> tuple[list[Point], list[Kill]]:
+        """Kill the run at several points. Returns (what it printed before the first kill, the kills)."""
+        self.first_step(run)
+        kills: list[Kill] = []
+        before: list[Point] = []
+        while len(kills) < self.settings.kills and self.next_point(run, kills):
+            when = "later" if kills else "after_save"
+            if len(kills) == 1 and self.job.checkpoints:
+                if self.save_begins(run):
+                    when = "in_save"
+                else:
+                    self.notes.append("no save was seen to begin, so no kill hit one")
+            if self.ended(run) is not None or not actual.alive(run):
+                break
+            points = points_of(_records(run.metrics))
+            if kills:
+                kills[-1] = replace(kills[-1], after=tuple(self.since(run, kills[-1].wall_s)))
+            else:
+                before = points
+            kills.append(self.kill(run, when))
+            if _hopeless(kills[-1], before):
+                break
+        if not kills:
+            raise errors.Unknown(
+                "the job was over before it could be killed",
+                why=["it has to print at least a few steps after its first save"],
+                safe="Nothing of yours was touched.",
+            )
+        if kills[-1].after:
+            self.reach(run, kills[-1].last_step + AFTER_POINTS * interval(before))
+            kills[-1] = replace(kills[-1], after=tuple(self.since(run, kills[-1].wall_s)))
+        if not self.job.checkpoints:
+            self.notes.append("no checkpoint directory is declared (--checkpoints DIR): no kill could aim at a save")
+        return before, kills
+
+    def next_point(self, run: RunFiles, kills: list[Kill]) -> bool:
+        """Wait until the next kill would tell something: steps done since the last one, and since a save."""
+        gap = interval(points_of(_records(run.metrics)))
+        if kills:  # two ends at the same step would be taken for the job's own fault
+            return self.reach(run, kills[-1].last_step + 2 * gap)
+        if not self.job.checkpoints:
+            return self.reach(run, points_of(_records(run.metrics))[0].step + AFTER_POINTS * gap)
+        until = time.monotonic() + self.settings.limit_s
+        while time.monotonic() < until and self.ended(run) is None:
+            whole = [r.get("step") for r in read_all(run.journal) if r["k"] == "checkpoint"]
+            if whole:
+                return self.reach(run, max(int(whole[-1] or 0), points_of(_records(run.metrics))[-1].step) + 2 * gap)
+            time.sleep(0.05)
+        if self.ended(run) is None:
+            self.notes.append(f"no whole checkpoint in {self.job.checkpoints} within {self.settings.limit_s:.0f} s")
+        return self.ended(run) is None
+
+    def kill(self, run: RunFiles, when: str) -> Kill:
+        """Kill -9 the work, and wait for what it prints next."""
+        checkpoint = max(
+            (r["step"] for r in read_all(run.journal) if r["k"] == "checkpoint" and r.get("step") is not None),
+            default=None,
+        )
+        saved = checkpoint is not None
+        number, _ = actual.kill_work(run)
+        wall_s = time.time()
+        self.wait_for_end(run, number)
+        points = points_of(_records(run.metrics))
+        last_step = points[-1].step
+        self.say(f"kill -9 at step {last_step}" + (", in the middle of a save" if when == "in_save" else ""))
+        until = time.monotonic() + self.settings.start_s
+        why = ""
+        while time.monotonic() < until:
+            after = self.since(run, wall_s)
+            if after and (after[-1].step > last_step or len(after) >= 3):
+                break
+            ended = self.ended(run)
+            if ended is not None:
+                why = f"{ended['state']}: {ended['why']}"
+                break
+            time.sleep(0.1)
+        after = self.since(run, wall_s)
+        self.say(
+            f"back at step {after[0].step}" if after else f"nothing came after it ({why or 'no line about a step'})"
+        )
+        return Kill(when, wall_s, last_step, checkpoint, saved, tuple(after), why)
+
+    def since(self, run: RunFiles, wall_s: float) -> list[Point]:
+        """Return what attempts that began after a moment printed; what the dead one had printed is read before."""
+        begun = [r["w"] for r in read_all(run.journal) if r["k"] == "attempt" and r["w"] > wall_s]
+        return [p for p in points_of(_records(run.metrics)) if begun and p.wall_s > begun[0]]
+
+    # -- waiting ------------------------------------------------------------------------------------
+
+    def first_step(self, run: RunFiles) -> None:
+        until = time.monotonic() + self.settings.start_s
+        while not points_of(_records(run.metrics)):
+            ended = self.ended(run)
+            if ended is not None and ended["state"] not in ("succeeded", "suspect"):
+                raise _failed(run, ended)
+            if ended is not None or time.monotonic() > until:
+                raise errors.Unknown(
+                    "nothing that the job prints names a step",
+                    why=["a drill compares lines like `step 120 loss 2.31`; see docs/guides/drill.md"],
+                    safe="Nothing of yours was touched.",
+                )
+            time.sleep(0.05)
+
+    def reach(self, run: RunFiles, step: int) -> bool:
+        """Wait for a step. False when the run ended first, or stands still for too long."""
+        until = time.monotonic() + self.settings.start_s
+        newest = -1
+        while time.monotonic() < until:
+            points = points_of(_records(run.metrics))
+            if points and points[-1].step >= step:
+                return True
+            if self.ended(run) is not None:
+                return False
+            if points and points[-1].step != newest:
+                newest, until = points[-1].step, time.monotonic() + self.settings.start_s
+            time.sleep(0.1)
+        return False
+
+    def save_begins(self, run: RunFiles) -> bool:
+        """Wait for the checkpoint directory to change: that is a save under way, or one that was just done."""
+        folder = Path(run.work, self.job.checkpoints)
+        before = _listing(folder)
+        until = time.monotonic() + self.settings.limit_s
+        while time.monotonic() < until and not os.path.exists(run.done):
+            if _listing(folder) != before:
+                return True
+            time.sleep(0.001)
+        return False
+
+    def wait_for_end(self, run: RunFiles, attempt: int) -> None:
+        """Wait until the end of the killed attempt is on record: all that it printed is read by then."""
+        until = time.monotonic() + 120
+        while not any(r["k"] == "attempt_ended" and r["attempt"] == attempt for r in read_all(run.journal)):
+            if time.monotonic() > until:
+                raise errors.CheckFailed("the end of killed work was not noticed within 120 s")
+            time.sleep(0.1)
+
+    def ended(self, run: RunFiles) -> dict[str, Any] | None:
+        return next((r for r in read_all(run.journal) if r["k"] == "ended"), None)
+
+    def stop(self, run: RunFiles) -> None:
+        from outlive.runs.ask import stop
+
+        if self.ended(run) is None:
+            stop(self.home, self.home.run_of(run.id), grace_s=2.0, wait_s=30.0)
+
+
+def _hopeless(kill: Kill, before: list[Point]) -> bool:
+    """It does not come back, or begins again: more kills, or a comparison, would say no more."""
+    return not kill.after or kill.after[0].step <= before[0].step
+
+
+def _words(job: Job) -> list[str]:
+    words = job.stages[-1].run
+    return [words] if isinstance(words, str) else list(words)
+
+
+def _failed(run: RunFiles, ended: dict[str, Any]) -> errors.OutliveError:
+    try:
+        tail = Path(run.log).read_bytes()[-2000:].decode("utf-8", "replace").splitlines()[-8:]
+    except OSError:
+        tail = []
+    return errors.WorkFailed(
+        f"the job ends by itself, with nobody near it: {ended['state']}: {ended['why']}",
+        why=tail,
+        safe="Nothing of yours was touched.",
+    )
+
+
+def _records(path: str) -> list[dict[str, Any]]:
+    try:
+        lines = Path(path).read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue  # the last line may be half written
+        if isinstance(record, dict):
+            found.append(record)
+    return found
+
+
+def _listing(folder: Path) -> set[tuple[str, int, int]]:
+    found = set()
+    try:
+        for entry in os.scandir(folder):
+            info = entry.stat(follow_symlinks=False)
+            found.add((entry.name, info.st_size, info.st_mtime_ns))
+    except OSError:
+        pass  # not there yet, or changing while it is read: the next look tells
+    return found
+
+
+def _same_checkpoints(reference: RunFiles, killed: RunFiles, kills: list[Kill]) -> list[int]:
+    """Return the steps after the first kill whose checkpoint has the same bytes in both runs."""
+    if not kills:
+        return []
+    theirs = {r["path"]: r["sha256"] for r in read_all(reference.journal) if r["k"] == "checkpoint"}
+    mine = {r["path"]: r for r in read_all(killed.journal) if r["k"] == "checkpoint" and r["w"] > kills[0].wall_s}
+    return sorted(
+        int(r["step"]) for path, r in mine.items() if r.get("step") is not None and theirs.get(path) == r["sha256"]
+    )
+
+
+__all__ = ["Rehearsal", "Settings", "drill", "passed", "remember"]
