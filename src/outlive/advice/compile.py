@@ -51,7 +51,7 @@ def read_rules(folder: Path = RULES) -> dict[str, dict[str, Any]]:
 def compact(rule: dict[str, Any]) -> list[Any] | None:
     """Return what the engine needs of a rule, or None when it reads no line of a log by itself.
 
-    [id, class, severity, remedy, depth, [[regex, role, strings], ...], [anti-pattern, ...]]: one small regex for
+    [id, class, severity, remedy, depth, [[regex, role, strings], ...], [anti-pattern, ...], needs_error]: one small regex for
     each alternative, so that a box compiles only those whose strings stand in its log.
     """
     evidence = rule.get("evidence") or {}
@@ -70,7 +70,7 @@ def compact(rule: dict[str, Any]) -> list[Any] | None:
                 )
             pieces.append([piece, role, strings])
     small = [rule["id"], rule["class"], rule["severity"], rule["remedy"], rule["depth"], pieces]
-    return [*small, evidence.get("anti_patterns") or []]
+    return [*small, evidence.get("anti_patterns") or [], int(rule.get("needs_error", False))]
 
 
 def render(folder: Path = RULES) -> dict[Path, bytes]:

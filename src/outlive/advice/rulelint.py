@@ -28,7 +28,7 @@ CLASSES = frozenset(
 
 _KEYS: dict[str, Any] = {
     "id": str, "title": str, "class": (str, type(None)), "severity": str, "home": str, "seen": str, "cause": str,
-    "evidence": dict, "refines": str, "depth": int, "stays": bool, "confidence_when": dict, "fix": list,
+    "evidence": dict, "refines": str, "depth": int, "needs_error": bool, "confidence_when": dict, "fix": list,
     "never_do": list, "remedy": str, "prevention": str, "needs": list, "limits": str, "note": str, "proof": str,
     "examples": dict, "source_ids": list, "sources": list, "words": dict, "pip": dict, "cases": list,
 }  # fmt: skip

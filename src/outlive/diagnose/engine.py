@@ -11,7 +11,7 @@ from typing import Any, Deque, Dict, List, NamedTuple, Optional
 from .lines import Line, LineSplitter
 from .parsers import MetricParser
 from .prefixes import strip_prefixes
-from .rulebook import INDICATOR, Hit, Rulebook, rulebook
+from .rulebook import CONCLUSIVE, INDICATOR, Hit, Rulebook, rulebook
 
 TEXT_CHARS = 2000
 """What is read of one line; messages stand at its front."""
@@ -40,6 +40,11 @@ _RETRY = re.compile(
     r"\bretry(?:ing)?\b|\bretries? (?:left|\d)|will (?:be )?retr|trying again|attempt \d+|reconnect|halving"
     r"|fall(?:ing)? ?back|skipp(?:ing|ed)|ignor(?:ing|ed)|continuing|\brecovered\b|thrown while requesting",
     re.IGNORECASE,
+)
+_ERROR = re.compile(
+    r"\w(?:Error|Exception|Failure|NotFound|Timeout|Exit)\b|\b(?i:error|fatal|failed|failure|critical|usage|aborting|exiting"
+    r"|stopping|exited|panic|terminated|refused|denied|not found|no such|timed out)\b|^[EF]\b|\[[EF]\d|\[[EF] |NCCL WARN"
+    r"|Traceback|\bSTDERR\b|ran for \d+ milliseconds"
 )
 _RANK = re.compile(r"(?:\brank|local_rank|\[rank|\btask)[ =:]*(\d{1,5})\b|^\s*(\d{1,4}): ", re.IGNORECASE)
 
@@ -109,6 +114,7 @@ class Engine:
         self._splitter = LineSplitter()
         self._line = 0
         self._ignored_until = -1
+        self._in_trace = False
         self._metrics = MetricParser()
         self._metric_bytes = 0
         self._ring: Deque[bytes] = deque()
@@ -184,6 +190,9 @@ class Engine:
             if words in text:
                 self.facts[fact] = self.facts.get(fact, 0) + 1
         hits = self.book.hits(text, bare)
+        traced = self._traced(text)
+        if traced and not any(hit.rule.severity == "error" for hit in hits):
+            hits = hits + (Hit(self.book.by_id["python-exception"], CONCLUSIVE),)
         errors = False
         if hits:
             soft = bool(_SOFT.search(text[:200])) and "NCCL WARN" not in text
@@ -192,10 +201,12 @@ class Engine:
             match = _RANK.search(text)
             rank = int(match.group(1) or match.group(2)) if match else None
             echo = self._line <= self._ignored_until
+            looks = bool(_ERROR.search(bare)) or traced
             for hit in hits:
                 if info and hit.role == INDICATOR:
                     continue
                 errors = errors or hit.rule.severity == "error"
+                weak = soft or (hit.rule.needs_error and not looks)
                 event = Event(
                     self.lines,
                     len(self.sources) - 1,
@@ -203,7 +214,7 @@ class Engine:
                     rank,
                     bare[:KEPT_CHARS],
                     hit,
-                    soft,
+                    weak,
                     echo,
                     self.progress,
                 )
@@ -216,6 +227,17 @@ class Engine:
             elif _PROGRESS.search(text):
                 self.progress += 1
                 self.progress_order = self.lines
+
+    def _traced(self, text: str) -> bool:
+        """Whether a line ends a traceback: the first after it that is not indented."""
+        body = strip_prefixes(text)
+        if "Traceback (most recent call last)" in text:
+            self._in_trace = True
+            return False
+        if not self._in_trace or body[:1] in (" ", "\t") or body.startswith(("File ", "│", "╭", "╰")) or "%|" in body:
+            return False
+        self._in_trace = False
+        return ": " in body or body.strip().isidentifier()
 
 
 def _bar(text: str) -> bool:

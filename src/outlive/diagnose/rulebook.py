@@ -24,6 +24,8 @@ class Rule(NamedTuple):
     remedy: str
     depth: int
     """How close to the root of a chain of failures; lower is closer."""
+    needs_error: bool
+    """Its words stand in advice and notes too: a line that does not look like an error gives a weak event."""
 
 
 class Hit(NamedTuple):
@@ -48,9 +50,9 @@ class Rulebook:
         self.tried = 0
         """Regular expressions that were tried so far: the work that tests compare."""
         strings: Dict[str, List[int]] = {}
-        for id, cls, severity, remedy, depth, pieces, anti in data["rules"]:
+        for id, cls, severity, remedy, depth, pieces, anti, needs_error in data["rules"]:
             number = len(self.rules)
-            rule = Rule(id, cls, severity, remedy, depth)
+            rule = Rule(id, cls, severity, remedy, depth, bool(needs_error))
             self.rules.append(rule)
             self.by_id[id] = rule
             if anti:

@@ -66,7 +66,7 @@ def judge(engine: Engine) -> List[Finding]:
         findings.append(_finding(candidate))
     if series is not None:
         findings = _with_series(engine, findings, series)
-    spoken = {e.order for f in findings if f.rule not in GENERIC for e in f.evidence}
+    spoken = {e.order for f in findings if f.rule not in GENERIC and f.remedy != "no_action" for e in f.evidence}
     findings = [f for f in findings if f.rule not in GENERIC or any(e.order not in spoken for e in f.evidence)]
     errors = [f for f in findings if f.severity == "error"]
     if len(errors) > 1:
