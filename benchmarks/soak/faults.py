@@ -98,9 +98,10 @@ def kill_supervisor_at_the_end(case: Case) -> None:
 def sleep_supervisor(case: Case) -> None:
     """the supervisor stands still for two seconds (SIGSTOP)"""
     pid = case.supervisor_pid()
-    os.kill(pid, signal.SIGSTOP)
-    time.sleep(2)
-    os.kill(pid, signal.SIGCONT)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(2)
+        os.kill(pid, signal.SIGCONT)
 
 
 def client_dies_starting(case: Case) -> None:
@@ -221,10 +222,11 @@ def changed_after_pull(case: Case) -> None:
 
     def change(target: Path) -> None:
         path = Path(case.files.work, "result.json")
-        whole = path.read_bytes()
+        whole, info = path.read_bytes(), path.stat()
         path.write_bytes(whole + b" ")
         case.bench.refuses(case.found, "the result on the box is newer than its copy")
         path.write_bytes(whole)
+        os.utime(path, ns=(info.st_atime_ns, info.st_mtime_ns))
         pull(case.home, case.run, to=target)
 
     case.after_pull = change
