@@ -34,7 +34,7 @@ def verify_files(
     """
     if level not in LEVELS[1:4]:
         raise ValueError("level must be one of %s, not %r" % (", ".join(LEVELS[1:4]), level))
-    reached = level
+    reached, looked = level, False
     findings: List[Dict[str, str]] = []
     read = 0
     for entry in record.files:
@@ -49,11 +49,12 @@ def verify_files(
                 if proof.level == "none":
                     return Verdict(None, "none", "%s: %s" % (entry.path, _texts(proof.findings)), (), read)
                 sha256, size = proof.sha256, proof.bytes
-                findings += [dict(one, path=entry.path) for one in proof.findings]
+                findings += [dict(one, path=entry.path) for one in proof.findings if one["code"] != "unknown_type"]
                 if not proof.ok:
                     why = "%s: %s" % (entry.path, _texts(proof.findings))
                     return Verdict(False, "none", why, tuple(findings), read + size)
-                reached = min(reached, proof.level, key=LEVELS.index) if _counts(proof.kind) else reached
+                if counts(proof.kind):
+                    reached, looked = min(reached, proof.level, key=LEVELS.index), True
         except FileNotFoundError:
             return Verdict(False, "none", "%s is missing" % entry.path, (), read)
         except Changed as error:
@@ -65,12 +66,12 @@ def verify_files(
             return Verdict(False, "none", "%s has %d bytes, %d were saved" % (entry.path, size, entry.bytes), (), read)
         if sha256 != entry.sha256:
             return Verdict(False, "none", "%s does not have the digest it was saved with" % entry.path, (), read)
-    return Verdict(True, reached, "", tuple(findings), read)
+    return Verdict(True, reached if looked else "bytes", "", tuple(findings), read)
 
 
-def _counts(kind: str) -> bool:
+def counts(kind: str) -> bool:
     """Files that no check is known for were compared byte by byte; they do not lower what the others reached."""
-    return kind not in ("unknown", "text")
+    return kind not in ("unknown", "text", "log")
 
 
 def _texts(findings: Tuple[Dict[str, str], ...]) -> str:

@@ -196,6 +196,7 @@ def run_manifest(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out:
             "proofs": view.proofs,
             "copies": view.copies,
             "checkpoints": list(view.checkpoints.values()),
+            "bad_checkpoints": list(view.bad_checkpoints.values()),
             "tombstones": view.tombstones,
             "drift": code.drift(box, spec.get("snapshot"), run.work),
             "work": run.work,

@@ -1,0 +1,10 @@
+"""What survives a lost power supply is not tested here; without waiting for a disk these tests are quick."""
+
+import os
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def no_fsync(monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
