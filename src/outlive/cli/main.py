@@ -17,6 +17,7 @@ VERBS: dict[str, str] = {
     "adopt": "take over the runs of a box from here, also with an empty state",
     "approve": "approve a request of `down`, now or as a standing word with an end",
     "checkpoint": "ask a run to save now",
+    "ckpt": "list checkpoints, prove them, find the best and the one to resume from",
     "demo": "the whole life of a run on this machine: crash, resume, proof",
     "diagnose": "the root cause in a log, and what to do about it",
     "down": "pull what is missing, prove it, then stop the meter",
@@ -42,7 +43,7 @@ VERBS: dict[str, str] = {
 }
 """Every verb and its one-line help, sorted. `outlive X` is ``cli/X.py``."""
 
-READS = frozenset({"", "diagnose", "explain", "lint-train", "logs", "platforms", "ps", "version"})
+READS = frozenset({"", "ckpt", "diagnose", "explain", "lint-train", "logs", "platforms", "ps", "version"})
 """Verbs that only show: a reader that leaves early has seen what it wanted."""
 
 GOES_ON = {
