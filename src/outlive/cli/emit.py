@@ -114,6 +114,7 @@ def launch_of(choice: Any, args: argparse.Namespace) -> Launch:
         checkpoint_dir=args.checkpoint_dir,
         mounts=tuple(_mount(text) for text in args.mount),
         workers=args.workers,
+        mtbf_s=args.mtbf_hours * 3600 if getattr(args, "mtbf_hours", None) else None,
         grace_s=_whole_seconds(args.grace, "--grace"),
         walltime_s=_whole_seconds(args.walltime, "--walltime"),
         max_restarts=args.max_restarts,
