@@ -1,8 +1,8 @@
 """plan_fit.py --data FILE [--fit] [--leave-one-out]: the planner's constants against published measurements.
 
-Without a flag: how far the constants as they are stand from the data, by source. ``--fit`` prints better ones: a
-coordinate search over the constants marked `fitted` in constants.yaml that speed depends on, of the mean over sources of
-the mean absolute log ratio, held near where they start. ``--leave-one-out`` fits without each source and scores on it.
+Without a flag: how far the constants stand from the data, by source. ``--fit`` prints better ones: a coordinate search
+over the constants marked `fitted` in constants.yaml that speed depends on, of the mean over sources of the mean
+absolute log ratio, held near where they start. ``--leave-one-out`` fits without each source and scores on it.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from outlive.plan.speed import Speed, speed
 TIER = {"single": 0, "ddp": 0, "fsdp_grad_op": 1, "zero2": 1, "zero1": 1, "fsdp_full": 2, "hsdp": 2, "zero3": 2}
 """The rule that a strategy belongs to; everything with tensor or pipeline parallelism is the last one."""
 LAST = 3
-CLEARLY_FASTER = 1.10
+CLEARLY_FASTER = 1.25
 LARGE = 70e9
 RULE = {
     0: "weights, gradients and optimizer fit on one GPU: plain copies need the least traffic",

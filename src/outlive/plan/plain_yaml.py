@@ -148,9 +148,13 @@ def _uncommented(line: str) -> str:
     """Return a line without its comment: ``#`` at the start or after a blank, outside quotes."""
     if "#" not in line:
         return line
-    quote = ""
+    quote, doubled = "", False
     for i, char in enumerate(line):
-        if quote:
+        if doubled:
+            doubled = False
+        elif quote == "'" and line[i : i + 2] == "''":
+            doubled = True
+        elif quote:
             if char == quote and not (quote == '"' and line[i - 1] == "\\"):
                 quote = ""
         elif char in "\"'" and (i == 0 or line[i - 1] in " ,[{:"):

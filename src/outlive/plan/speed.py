@@ -204,8 +204,8 @@ def speed(request: Request, layout: Layout, c: dict[str, float] | None = None) -
 def attention_s(request: Request, layout: Layout, rate: float, tokens: float, c: dict[str, float]) -> float:
     """Return seconds of the attention core of one micro-step; ``rate`` is that of large matrices.
 
-    Flash does 2.5 forward passes in its backward pass (it computes the scores again; Dao 2023, arXiv 2307.08691), eager 2,
-    but also the half that causality masks. A ring over c ranks loses balance and kernel size: 2 - 2/c.
+    Flash does 2.5 forward passes in its backward pass (it computes the scores again; Dao 2023, arXiv 2307.08691), eager
+    2, but also the half that causality masks. A ring over c ranks loses balance and kernel size: 2 - 2/c.
     """
     core = attention_per_token(request.model, request.seq_len) / layout.pp / layout.tp * tokens
     eager = request.attention == "eager"
