@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from outlive import errors
-from outlive.cli.printing import result
+from outlive.cli.printing import note, result
 
 
 def add_parser(subparsers: Any) -> None:
@@ -67,8 +67,8 @@ def _propose(args: argparse.Namespace) -> int:
     found = propose(Path(args.source))
     data = {"schema": "outlive/new-from/1", **found}
 
-    def lines() -> list[str]:
-        return [*found["patch"].splitlines(), *(f"# {line}" for line in found["notes"])]
-
-    result(args, data, lines)
+    result(args, data, lambda: found["patch"].splitlines())
+    if not args.json:
+        for line in found["notes"]:
+            note(line)
     return 0
