@@ -104,7 +104,8 @@ class Checkpointer:
         self._store: Optional[Store] = None
         if self._ranks.first:
             store = Store(self.directory, keep, durable, mount, durable_keep, fsync)
-            self._agreed(lambda: setattr(self, "_store", store.open()))
+            self._agreed(store.open)
+            self._store = self._engine.store = store
         else:
             self._agreed(None)
 
@@ -398,4 +399,20 @@ def _to_stderr(line: str) -> None:
 
 
 def _engine(parts: Dict[str, Any], ranks: Ranks, staging: Staging) -> Any:
+    if is_sharded(parts.get("model")):
+        from outlive.checkpoints.torch.sharded import Sharded
+
+        return Sharded(parts, ranks, staging)
     return Whole(parts, ranks, staging)
+
+
+def is_sharded(model: Any) -> bool:
+    """Whether a process holds only a part of the model: fully_shard, tensor parallel, or the older FSDP."""
+    import torch.nn
+
+    for module in model.modules() if isinstance(model, torch.nn.Module) else ():
+        if type(module).__name__ == "FullyShardedDataParallel":
+            return True
+        if any(hasattr(p, "device_mesh") and hasattr(p, "placements") for p in module.parameters(recurse=False)):
+            return True
+    return False

@@ -109,18 +109,22 @@ class ResumableLoader:
             one.set_epoch(self.epoch)
 
     def state_dict(self) -> Dict[str, Any]:
-        """Return epoch, position and seed as plain numbers."""
-        state: Dict[str, Any] = {"epoch": self.epoch, "position": self.position, "seed": self.seed}
-        try:
-            state["batches"] = len(self.loader)
-        except TypeError:
-            pass  # a stream of unknown length
-        return state
+        """Return epoch, position, batch size and seed as plain numbers."""
+        size = self._batch_size()
+        return {"epoch": self.epoch, "position": self.position, "batch_size": size, "seed": self.seed}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """Go to where a saved loader was. Iterators that run already end."""
+        """Go to where a saved loader was: as many samples into the epoch. Iterators that run already end."""
         self.epoch, self.position, self.seed = state["epoch"], state["position"], state["seed"]
+        was, now = state.get("batch_size"), self._batch_size()
+        if was and now:
+            self.position = state.get("samples", self.position * was) // now
         self._turn += 1
+
+    def _batch_size(self) -> Optional[int]:
+        """Return the samples in a batch, None where only the sampler knows."""
+        size = self.loader.batch_size or getattr(self.loader.batch_sampler, "batch_size", None)
+        return size if isinstance(size, int) else None
 
 
 class _Order:

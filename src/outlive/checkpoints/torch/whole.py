@@ -8,9 +8,9 @@ import torch
 from outlive.checkpoints.errors import CheckpointError
 from outlive.checkpoints.record import read_record
 from outlive.checkpoints.store import Saved, Store
-from outlive.checkpoints.torch import files, rng, state
+from outlive.checkpoints.torch import files, per_rank, state
 from outlive.checkpoints.torch.ranks import Ranks
-from outlive.checkpoints.torch.snapshot import Snapshot, Staging, StepGate, map_tensors, on_cpu, size_of
+from outlive.checkpoints.torch.snapshot import Snapshot, Staging, StepGate, on_cpu, size_of
 
 LATER_FROM_BYTES = 1 << 18
 """Smaller tensors are copied at once: noting one costs as much."""
@@ -49,6 +49,7 @@ class Whole:
         self.staging = staging
         self.gate = StepGate()
         self.overlap = False
+        self.store: Optional[Store] = None
 
     def watch_optimizers(self) -> None:
         """Let copies run beside the next forward and backward pass, where the optimizers can be made to wait."""
@@ -60,7 +61,7 @@ class Whole:
     def take(self, header: Dict[str, Any], stage: bool) -> Pending:
         """Capture now. With ``stage`` into host memory, unless that is above its cap."""
         if self.ranks.world > 1:
-            header = dict(header, ranks=self._from_all_ranks())
+            header = dict(header, ranks=per_rank.gather(self.parts, self.ranks))
             if not self.ranks.first:
                 return Pending(None, 0, None)
         tree = dict(header)
@@ -87,13 +88,6 @@ class Whole:
             return where.startswith("optimizer") or (where.startswith("model") and tensor.data_ptr() in addresses)
 
         return later
-
-    def _from_all_ranks(self) -> Optional[List[Any]]:
-        """What differs from rank to rank: random numbers and the loader's place."""
-        mine: Dict[str, Any] = {"rng": rng.capture()}
-        if self.parts.get("loader") is not None:
-            mine["loader"] = state.capture({"loader": self.parts["loader"]}, with_rng=False)["loader"]
-        return self.ranks.gather(map_tensors(mine, lambda _where, tensor: tensor.clone()))
 
     def commit(self, store: Optional[Store], pending: Pending, about: Dict[str, Any]) -> Optional[Saved]:
         """Write and publish; None on the ranks that only watch."""
@@ -129,17 +123,7 @@ class Whole:
 
     def restore(self, saved: Any, allow: Sequence[str], source: str) -> List[str]:
         """Put a loaded state back, this rank's random numbers and place in the data included."""
-        said: List[str] = []
-        mine = saved
-        if "ranks" in saved and len(saved["ranks"]) == self.ranks.world:
-            mine = dict(saved, **saved["ranks"][self.ranks.rank])
-        elif "ranks" in saved or self.ranks.world > 1:
-            said.append(
-                "saved by %d processes, resumed by %d: random numbers begin anew, "
-                "and each process continues at rank 0's place in the data"
-                % (len(saved.get("ranks") or [0]), self.ranks.world)
-            )
-            mine = {k: v for k, v in saved.items() if k != "rng"}
+        mine, said = per_rank.mine(saved, self.ranks)
         return said + state.restore(mine, self.parts, allow, source=source)
 
 
