@@ -20,6 +20,7 @@ VERBS: dict[str, str] = {
     "ckpt": "list checkpoints, prove them, find the best and the one to resume from",
     "demo": "the whole life of a run on this machine: crash, resume, proof",
     "diagnose": "the root cause in a log, and what to do about it",
+    "doctor": "look at a box, or this machine: what is wrong, what is unknown",
     "down": "pull what is missing, prove it, then stop the meter",
     "explain": "known failures that fit a description; the page of one",
     "drill": "kill your job here, and see whether it resumes",
@@ -43,7 +44,7 @@ VERBS: dict[str, str] = {
 }
 """Every verb and its one-line help, sorted. `outlive X` is ``cli/X.py``."""
 
-READS = frozenset({"", "ckpt", "diagnose", "explain", "lint-train", "logs", "platforms", "ps", "version"})
+READS = frozenset({"", "ckpt", "diagnose", "doctor", "explain", "lint-train", "logs", "platforms", "ps", "version"})
 """Verbs that only show: a reader that leaves early has seen what it wanted."""
 
 GOES_ON = {
