@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from servers.launched import TRAIN, Started, environment, need, put
+from servers.launched import LIMIT_S, TRAIN, Started, environment, need, put
 
 from outlive.launch.description import Fabric, Launch
+from outlive.launch.kinds import render
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -123,18 +124,9 @@ def test_elastic_on_two_nodes_goes_on_after_a_crash(started, project, two_nodes)
 # --- wrapper code: three steps of a tiny model, and the losses agree however it is sharded ---
 
 
-@pytest.mark.parametrize(
-    ("kind", "fields"),
-    [
-        ("ddp", {"strategy": "ddp", "recompute": "full"}),
-        ("fsdp1", {"strategy": "zero3"}),
-        ("fsdp2", {"strategy": "zero2", "recompute": "full"}),
-        ("fsdp2", {"strategy": "zero3", "tensor_parallel": 2, "gpus_per_node": 4}),
-    ],
-    ids=["ddp", "fsdp1", "fsdp2", "fsdp2 with tensor parallelism"],
-)
-def test_wrapper_code_trains(started, tmp_path, kind, fields):
-    plan = launch(block_classes=("Block",), micro_batch=2, accumulation=2, **fields)
+@pytest.mark.parametrize(("kind", "strategy"), [("ddp", "ddp"), ("fsdp1", "zero3"), ("fsdp2", "zero2")])
+def test_wrapper_code_trains(started, tmp_path, kind, strategy):
+    plan = launch(strategy=strategy, recompute="full", block_classes=("Block",), micro_batch=2, accumulation=2)
     module = put(plan, kind, tmp_path)
     words = ["torchrun", "--standalone", f"--nproc-per-node={plan.gpus_per_node}", str(module)]
     said = started.good(started.start(words, tmp_path, environment(OMP_NUM_THREADS="1")))
@@ -183,62 +175,71 @@ def test_accelerate_takes_its_configuration(started, project):
     assert json.loads((project / "seen.json").read_text()) == [2, 4, "no", "MULTI_CPU", "24"]
 
 
-@pytest.mark.parametrize("strategy", ["zero2", "zero3", "hsdp"])
-def test_accelerate_reads_sharding_as_it_was_meant(tmp_path, strategy):
+def test_accelerate_reads_sharding_as_it_was_meant(tmp_path):
     need("accelerate")
-    plan = launch(
-        device="cuda", nodes=2, gpus_per_node=4, strategy=strategy, block_classes=("LlamaDecoderLayer",),
-        recompute="full", hosts=("a", "b"),
-    )  # fmt: skip
-    config = put(plan, "accelerate", tmp_path)
+    strategies = ("zero2", "zero3", "hsdp")
+    for strategy in strategies:
+        plan = launch(
+            device="cuda", nodes=2, gpus_per_node=4, strategy=strategy, block_classes=("LlamaDecoderLayer",),
+            recompute="full", hosts=("a", "b"),
+        )  # fmt: skip
+        (tmp_path / f"{strategy}.yaml").write_text(render(plan, "accelerate").main.text)
     code = (
         "import sys, json\n"
         "from accelerate.commands.config.config_args import load_config_from_file\n"
-        "c = load_config_from_file(sys.argv[1])\n"
-        "print(json.dumps([c.num_processes, c.num_machines, str(c.mixed_precision),\n"
-        "    c.fsdp_config, c.parallelism_config]))"
+        "for c in map(load_config_from_file, sys.argv[1:]):\n"
+        "    print(json.dumps([c.num_processes, c.num_machines, str(c.mixed_precision),\n"
+        "        c.fsdp_config, c.parallelism_config]))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(config)], env=environment(), capture_output=True, text=True, timeout=120
-    )
+        [sys.executable, "-c", code, *(str(tmp_path / f"{strategy}.yaml") for strategy in strategies)],
+        env=environment(), capture_output=True, text=True, timeout=LIMIT_S,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    processes, machines, mixed, sharding, parallel = json.loads(done.stdout.splitlines()[-1])
-    assert (processes, machines, mixed) == (8, 2, "bf16")
-    assert sharding["fsdp_version"] == 2
-    assert sharding["fsdp_reshard_after_forward"] is (strategy != "zero2")
-    assert sharding["fsdp_transformer_layer_cls_to_wrap"] == "LlamaDecoderLayer"
-    if strategy == "hsdp":
-        assert parallel["parallelism_config_dp_replicate_size"] == 2
-        assert parallel["parallelism_config_dp_shard_size"] == 4
+    for strategy, line in zip(strategies, done.stdout.splitlines()[-3:], strict=True):
+        processes, machines, mixed, sharding, parallel = json.loads(line)
+        assert (processes, machines, mixed) == (8, 2, "bf16")
+        assert sharding["fsdp_version"] == 2
+        assert sharding["fsdp_reshard_after_forward"] is (strategy != "zero2")
+        assert sharding["fsdp_transformer_layer_cls_to_wrap"] == "LlamaDecoderLayer"
+        if strategy == "hsdp":
+            assert parallel["parallelism_config_dp_replicate_size"] == 2
+            assert parallel["parallelism_config_dp_shard_size"] == 4
+        else:
+            assert not parallel
 
 
 # --- DeepSpeed: its own class reads the file ---
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "zero1", "zero2", "zero3"])
-def test_deepspeed_reads_its_file(tmp_path, strategy):
+def test_deepspeed_reads_its_file(tmp_path):
     need("torch", "deepspeed")
-    plan = launch(
-        device="cuda", gpus_per_node=1, strategy=strategy, micro_batch=3, accumulation=5,
-        precision="fp16" if strategy == "zero1" else "bf16",
-        offload="all" if strategy == "zero3" else "none",
-    )  # fmt: skip
-    put(plan, "deepspeed", tmp_path)
+    stages = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3}
+    for strategy in stages:
+        plan = launch(
+            device="cuda", gpus_per_node=1, strategy=strategy, micro_batch=3, accumulation=5,
+            precision="fp16" if strategy == "zero1" else "bf16",
+            offload={"zero2": "optimizer", "zero3": "all"}.get(strategy, "none"),
+        )  # fmt: skip
+        (tmp_path / f"{strategy}.json").write_text(render(plan, "deepspeed").main.text)
     code = (
         "import sys, json\n"
         "from deepspeed.runtime.config import DeepSpeedConfig\n"
-        "c = DeepSpeedConfig(sys.argv[1])\n"
-        "z = c.zero_config\n"
-        "print(json.dumps([c.train_batch_size, c.train_micro_batch_size_per_gpu, c.gradient_accumulation_steps,\n"
-        "    int(z.stage), z.offload_param is not None and z.offload_param.device == 'cpu', c.gradient_clipping]))"
+        "for path in sys.argv[1:]:\n"
+        "    c = DeepSpeedConfig(path)\n"
+        "    z = c.zero_config\n"
+        "    moved = [part is not None and str(part.device.value) for part in (z.offload_optimizer, z.offload_param)]\n"
+        "    print('READ', json.dumps([c.train_batch_size, c.train_micro_batch_size_per_gpu,\n"
+        "        c.gradient_accumulation_steps, int(z.stage), moved, c.gradient_clipping]))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "deepspeed.json")],
-        env=environment(DS_ACCELERATOR="cpu"), capture_output=True, text=True, timeout=120,
+        [sys.executable, "-c", code, *(str(tmp_path / f"{strategy}.json") for strategy in stages)],
+        env=environment(DS_ACCELERATOR="cpu"), capture_output=True, text=True, timeout=LIMIT_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    stage = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3}[strategy]
-    assert json.loads(done.stdout.splitlines()[-1]) == [15, 3, 5, stage, strategy == "zero3", 1.0]
+    read = [json.loads(line.removeprefix("READ ")) for line in done.stdout.splitlines() if line.startswith("READ ")]
+    moved = {"zero2": ["cpu", False], "zero3": ["cpu", "cpu"]}
+    assert read == [[15, 3, 5, stage, moved.get(name, [False, False]), 1.0] for name, stage in stages.items()]
 
 
 # --- profiler ---

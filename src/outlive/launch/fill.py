@@ -41,11 +41,15 @@ def fill_text(text: str, values: dict[str, str], name: str = "template") -> str:
     if missing or unused:
         raise TemplateError(f"{name}: no value for {sorted(missing)}, no place for {sorted(unused)}")
     lines = []
-    for line in text.splitlines(keepends=True):
+    for line in text.splitlines(keepends=True):  # of the template, which is ours
         block = _BLOCK.fullmatch(line)
         if block:
             indent, value = block.group(1), values[block.group(2)]
-            lines += [f"{indent}{part}\n" if part else "\n" for part in value.splitlines()]
+            lines += (
+                [f"{indent}{part}\n" if part else "\n" for part in value.removesuffix("\n").split("\n")]
+                if value
+                else []
+            )
         else:
             lines.append(_PLACEHOLDER.sub(lambda found: values[found.group(1)], line))
     return "".join(lines)

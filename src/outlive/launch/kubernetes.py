@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 from outlive.errors import UsageError
 from outlive.launch.description import Launch, Mount
@@ -11,6 +12,7 @@ from outlive.launch.fill import fill
 from outlive.launch.network import environment
 from outlive.launch.torchrun import argv
 
+_BREAKS = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 REPLICATED = "node"  # name of the replicated job inside a JobSet
 
 
@@ -142,23 +144,22 @@ def _pod(
         grace=str(launch.grace_s),
         container=container,
         image=json.dumps(launch.image),
-        command=json.dumps(command, ensure_ascii=False),
+        command=f"[{', '.join(_quoted(word) for word in command)}]",
         start=(f"- name: START\n  valueFrom:\n    fieldRef:\n      fieldPath: {json.dumps(start)}" if start else ""),
         env="\n".join(
-            f"- name: {name}\n  value: {json.dumps(_literal(value), ensure_ascii=False)}"
-            for name, value in environment(launch, restarts=True)
+            f"- name: {name}\n  value: {_quoted(_literal(value))}" for name, value in environment(launch, restarts=True)
         ),
         resources=(
             f"resources:\n  limits:\n    nvidia.com/gpu: {launch.gpus_per_node}" if launch.device == "cuda" else ""
         ),
         mounts="\n".join(
-            f"- name: mount-{number}\n  mountPath: {json.dumps(mount.target, ensure_ascii=False)}"
+            f"- name: mount-{number}\n  mountPath: {_quoted(mount.target)}"
             + ("\n  readOnly: true" if mount.read_only else "")
             for number, mount in enumerate(mounts)
         ),
         shm=str(launch.shared_memory_bytes),
         volumes="\n".join(
-            f"- name: mount-{number}\n  persistentVolumeClaim:\n    claimName: {json.dumps(mount.source)}"
+            f"- name: mount-{number}\n  persistentVolumeClaim:\n    claimName: {_quoted(mount.source)}"
             for number, mount in enumerate(mounts)
         ),
     )
@@ -183,6 +184,11 @@ def _mounts(launch: Launch) -> list[Mount]:
     if not any(path == mount.target or path.startswith(mount.target.rstrip("/") + "/") for mount in mounts):
         mounts.append(Mount(source=f"{launch.name}-checkpoints", target=path))
     return mounts
+
+
+def _quoted(text: str) -> str:
+    """Return ``text`` in double quotes, as YAML reads them; JSON but for the signs that YAML takes for line breaks."""
+    return _BREAKS.sub(lambda sign: f"\\u{ord(sign[0]):04x}", json.dumps(text, ensure_ascii=False))
 
 
 def _literal(text: str) -> str:

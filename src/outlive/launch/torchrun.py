@@ -41,7 +41,7 @@ def render_static(launch: Launch) -> Rendering:
         "checkpoints": need_checkpoints(launch),
     }
     if launch.nodes == 1:
-        text = fill("torchrun.sh", **common, command=lines([["exec"], *argv(launch, "--standalone")]))
+        text = fill("torchrun.sh", **common, command=lines(_exec(argv(launch, "--standalone"))))
         return Rendering((File("launch.sh", text, "starts the work on this node", True),), ("sh launch.sh",))
     command = argv(
         launch, Raw('--node-rank="$NODE"'), Raw('--master-addr="$MASTER_ADDR"'), Raw('--master-port="$MASTER_PORT"')
@@ -52,7 +52,7 @@ def render_static(launch: Launch) -> Rendering:
         nodes=str(launch.nodes),
         last=str(launch.nodes - 1),
         meeting=f"{meeting_host(launch)}\nMASTER_PORT=${{MASTER_PORT:-{launch.port}}}",
-        command=lines([["exec"], *command]),
+        command=lines(_exec(command)),
     )
     return Rendering(
         (File("launch.sh", text, "starts one node; its argument is the node's number, from 0", True),),
@@ -87,10 +87,14 @@ def render_elastic(launch: Launch) -> Rendering:
         spread=spread.replace(":", " to ") + (" node" if launch.nodes == 1 else " nodes"),
         restarts=str(launch.max_restarts),
         start=start,
-        command=lines([["exec"], *command]),
+        command=lines(_exec(command)),
     )
     typed = ("sh launch.sh",) if launch.nodes == 1 else each_node(launch, "sh launch.sh start-1")
     return Rendering((File("launch.sh", text, "starts one node, the same line on each", True),), typed)
+
+
+def _exec(command: list[list[str]]) -> list[list[str]]:
+    return [["exec", *command[0]], *command[1:]]
 
 
 def each_node(launch: Launch, line: str) -> tuple[str, ...]:
