@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from outlive.advice import index, rulelint
+from outlive.advice.index import INDEX
 from outlive.advice.literals import MIN_CHARS, alternatives, required
 from outlive.advice.pages import PAGES
 from outlive.advice.rulelint import ROLES
-from outlive.advice.search import INDEX
 from outlive.errors import BadConfig, OutliveError
 from outlive.platforms import source
 
@@ -51,8 +51,8 @@ def read_rules(folder: Path = RULES) -> dict[str, dict[str, Any]]:
 def compact(rule: dict[str, Any]) -> list[Any] | None:
     """Return what the engine needs of a rule, or None when it reads no line of a log by itself.
 
-    [id, class, severity, remedy, depth, [[regex, role, strings], ...], [anti-pattern, ...], needs_error]: one small regex for
-    each alternative, so that a box compiles only those whose strings stand in its log.
+    [id, class, severity, remedy, depth, [[regex, role, strings], ...], [anti-pattern, ...], needs_error]: one small regex
+    for each alternative, so that a box compiles only those whose strings stand in its log.
     """
     evidence = rule.get("evidence") or {}
     if rule.get("depth") is None or rule["class"] is None:

@@ -13,21 +13,22 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from outlive.advice import words
+from outlive.advice import search, words
 from outlive.errors import BadConfig
 from outlive.platforms import source
 
 ASKED = Path(__file__).with_name("asked")
+INDEX = Path(search.INDEX)
 LEXICON = Path(__file__).with_name("lexicon")
 
 WEIGHTS = {
-    "asked": 2.0, "title": 2.0, "slug": 1.5, "seen": 1.5, "cause": 0.8, "fix": 0.7, "lines": 0.8, "class": 0.6,
-    "rest": 0.2,
+    "asked": 3.0, "title": 1.0, "slug": 0.7, "seen": 1.5, "cause": 0.8, "fix": 0.7, "lines": 0.8, "class": 0.3,
+    "rest": 0.05,
 }  # fmt: skip
 """How much a word counts by where it stands."""
 ENTRY = re.compile(r"[A-Z]{1,3}\d{1,3}[a-z]?")
 """The id of an entry, as people quote it."""
-LENGTH = 0.4
+LENGTH = 0.6
 """How far a long field dilutes a word: 0 not at all, 1 fully."""
 SATURATION = 1.6
 """At this weighted count a word has half of its greatest effect."""
@@ -63,7 +64,7 @@ def build(
     pages: Mapping[str, dict[str, Any]], asked: Mapping[str, dict[str, Any]], concepts: Mapping[str, list[str]]
 ) -> dict[str, Any]:
     """Return the index as plain data."""
-    lexicon = words.Lexicon(concepts)
+    lexicon = words.Lexicon.of(concepts)
     same, part = _same_as(pages), _part_of(pages)
     docs: list[list[Any]] = []
     fields: list[dict[str, Counter[str]]] = []
@@ -87,7 +88,15 @@ def build(
         docs.append(
             [id, page["slug"], page["family"], page["title"], beside["title"], page["seen"], beside["seen"], ids, also]
         )
-    return {"v": 1, "docs": docs, "concepts": concepts, **_postings(fields), **_lines(lines)}
+    rarity, pages_of = _postings(fields)
+    held, lengths = _lines(lines, rarity)
+    terms = {
+        term: f"{rarity[term]};{' '.join(map(str, found))};{' '.join(map(str, held.get(term, ())))}"
+        for term, found in sorted(pages_of.items())
+    }
+    of = [doc for doc, _ in lines]
+    return {"v": 1, "docs": docs, "english": lexicon.english, "han": lexicon.han, "terms": terms, "of": of,
+            "lengths": lengths}  # fmt: skip
 
 
 def render(pages: Mapping[str, dict[str, Any]]) -> bytes:
@@ -154,27 +163,30 @@ def _counted(texts: Iterable[str], lexicon: words.Lexicon) -> Counter[str]:
     return Counter(term for text in texts for term in words.terms(text, lexicon))
 
 
-def _postings(fields: list[dict[str, Counter[str]]]) -> dict[str, Any]:
-    """Return for every term its rarity and the pages that hold it, each with the term's saturated weight."""
+def _postings(fields: list[dict[str, Counter[str]]]) -> tuple[dict[str, int], dict[str, list[int]]]:
+    """Return for every term its rarity, and the pages that hold it, each followed by the term's saturated weight."""
     length = {name: sum(f[name].total() for f in fields) / len(fields) or 1 for name in WEIGHTS}
-    weights: dict[str, list[int]] = {}
+    found: dict[str, list[int]] = {}
     for n, field in enumerate(fields):
-        heavy: Counter[str] = Counter()
+        heavy: dict[str, float] = {}
         for name, factor in WEIGHTS.items():
             dilute = 1 - LENGTH + LENGTH * field[name].total() / length[name]
             for term, count in field[name].items():
-                heavy[term] += factor * count / dilute  # type: ignore[assignment]
-        for term, weight in sorted(heavy.items()):
-            weights.setdefault(term, []).extend((n, round(1000 * weight / (weight + SATURATION))))
-    total = len(fields)
-    rarity = {t: math.log(1 + (total - len(p) / 2 + 0.5) / (len(p) / 2 + 0.5)) for t, p in weights.items()}
-    return {"terms": {t: [round(1000 * rarity[t]), *p] for t, p in sorted(weights.items())}}
+                heavy[term] = heavy.get(term, 0.0) + factor * count / dilute
+        for term, weight in heavy.items():
+            found.setdefault(term, []).extend((n, round(1000 * weight / (weight + SATURATION))))
+    rarity = {}
+    for term, pairs in found.items():
+        holding = len(pairs) / 2
+        rarity[term] = round(1000 * math.log(1 + (len(fields) - holding + 0.5) / (holding + 0.5)))
+    return rarity, found
 
 
-def _lines(lines: list[tuple[int, list[str]]]) -> dict[str, Any]:
-    """Return which page each line belongs to, and for every term the lines that hold it."""
+def _lines(lines: list[tuple[int, list[str]]], rarity: Mapping[str, int]) -> tuple[dict[str, list[int]], list[int]]:
+    """Return for every term the lines that hold it, and the length of each line as a vector of rarities."""
     held: dict[str, list[int]] = {}
     for at, (_, terms) in enumerate(lines):
         for term in terms:
             held.setdefault(term, []).append(at)
-    return {"of": [doc for doc, _ in lines], "lines": dict(sorted(held.items()))}
+    lengths = [math.sqrt(sum((search.factor(t) * rarity[t] / 1000) ** 2 for t in terms)) for _, terms in lines]
+    return held, [round(1000 * length) or 1000 for length in lengths]

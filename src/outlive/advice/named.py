@@ -26,7 +26,8 @@ def page(name: str) -> dict[str, Any] | None:
     said = name.casefold()
     if "-" not in said and not _ID.fullmatch(said) and not any(p["slug"] == said for p in every.values()):
         return None
-    index = json.loads(INDEX.read_text("utf-8"))
+    with open(INDEX, encoding="utf-8") as file:
+        index = json.load(file)
     beside = {doc[0]: doc for doc in index["docs"]}
     home = {other: doc[0] for doc in index["docs"] for other in (doc[0], *doc[8])}
     for id, found in every.items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
+import os.path
 
 from outlive.advice import words
 
@@ -19,19 +19,21 @@ if TYPE_CHECKING:
 else:
     from collections import namedtuple
 
-INDEX = Path(__file__).with_name("search.json")
+INDEX = os.path.join(os.path.dirname(__file__), "search.json")
 
 NEAREST = 0.4
 """What the nearest line counts beside the page as a whole."""
-CONCEPT = 1.0
+CONCEPT = 1.4
 """What a concept counts beside the very word."""
-PAIR = 0.4
+PAIR = 0.25
 """What a pair of Chinese characters counts: a word is about two of them, and a concept besides."""
 SINGLE = 0.15
 """What one Chinese character counts: little, but it joins 关机 and 关的机."""
 GUESSED = 0.7
 """What a word counts that was taken for a misspelt one."""
-WEAK = 0.42
+UNKNOWN = 6.0
+"""How rare a word is taken to be that no page holds: it says that the question is about something else."""
+WEAK = 0.4
 """Below this share of what a question could reach at most, the best page is called weak."""
 
 if TYPE_CHECKING:
@@ -58,14 +60,13 @@ class Index:
 
     def __init__(self, data: dict[str, Any]) -> None:
         self.docs: list[list[Any]] = data["docs"]
-        self.terms: dict[str, list[int]] = data["terms"]
-        self.lexicon = words.Lexicon(data["concepts"])
+        self.terms: dict[str, str] = data["terms"]
+        self.lexicon = words.Lexicon(data["english"], data["han"])
         self._of: list[int] = data["of"]
-        self._lines: dict[str, list[int]] = data["lines"]
-        self._norms: list[float] = []
+        self._lengths: list[int] = data["lengths"]
 
     @classmethod
-    def load(cls, path: Path = INDEX) -> Index:
+    def load(cls, path: str = INDEX) -> Index:
         """Return the index that is shipped."""
         with open(path, encoding="utf-8") as file:
             return cls(json.load(file))
@@ -73,14 +74,14 @@ class Index:
     def search(self, question: str, limit: int = 5) -> tuple[list[Hit], bool]:
         """Return the best pages, best first, and whether even the first is weak. A score lies between 0 and 1."""
         asked, unknown = self._weighed(question)
-        most = sum(rarity for rarity in asked.values())
+        most = sum(asked.values())
         if not most:
             return [], True
         whole = [0.0] * len(self.docs)
         for term, rarity in asked.items():
-            posting = self.terms[term]
-            for at in range(1, len(posting), 2):
-                whole[posting[at]] += rarity * posting[at + 1] / 1000
+            pairs = self._numbers(term, 1)
+            for at in range(0, len(pairs), 2):
+                whole[pairs[at]] += rarity * pairs[at + 1] / 1000
         near = self._nearest(asked)
         scores = [(whole[n] / most + NEAREST * near[n]) / (1 + NEAREST) for n in range(len(self.docs))]
         order = sorted(range(len(scores)), key=lambda n: (-scores[n], n))
@@ -93,15 +94,15 @@ class Index:
         asked: dict[str, float] = {}
         unknown = 0.0
         for term in words.terms(question, self.lexicon):
-            factor = _factor(term)
+            counts = factor(term)
             known = term
             if term not in self.terms:
                 known = self._guess(term)
-                factor *= GUESSED
+                counts *= GUESSED
             if not known:
-                unknown += factor * 2.0
+                unknown += counts * UNKNOWN
             elif known not in asked:
-                asked[known] = factor * self.terms[known][0] / 1000
+                asked[known] = counts * self._numbers(known, 0)[0] / 1000
         return asked, unknown
 
     def _guess(self, term: str) -> str:
@@ -124,30 +125,23 @@ class Index:
         """Return for each page how near its nearest line is to the question (cosine over rarities)."""
         shared = [0.0] * len(self._of)
         for term, rarity in asked.items():
-            for line in self._lines.get(term, ()):
+            for line in self._numbers(term, 2):
                 shared[line] += rarity * rarity
-        if not self._norms:
-            self._norms = self._measured()
         length = math.sqrt(sum(rarity * rarity for rarity in asked.values()))
         best = [0.0] * len(self.docs)
         for line, value in enumerate(shared):
             if value:
-                near = value / (length * self._norms[line])
+                near = 1000 * value / (length * self._lengths[line])
                 if near > best[self._of[line]]:
                     best[self._of[line]] = near
         return best
 
-    def _measured(self) -> list[float]:
-        squares = [0.0] * len(self._of)
-        for term, lines in self._lines.items():
-            factor = _factor(term)
-            square = (factor * self.terms[term][0] / 1000) ** 2
-            for line in lines:
-                squares[line] += square
-        return [math.sqrt(square) or 1.0 for square in squares]
+    def _numbers(self, term: str, part: int) -> list[int]:
+        """Return what is known of a term: its rarity, pages with weights, or lines. Read when it is asked for."""
+        return [int(number) for number in self.terms[term].split(";")[part].split()]
 
 
-def _factor(term: str) -> float:
+def factor(term: str) -> float:
     """Return what a kind of term counts, beside its rarity."""
     if term[0] == "@":
         return CONCEPT

@@ -10,7 +10,8 @@ import unicodedata
 
 TYPE_CHECKING = False  # a type checker takes it for true; every command starts faster without these imports
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
+    from typing import Any
 
 HAN = "\u3400-\u4dbf\u4e00-\u9fff"
 
@@ -29,13 +30,12 @@ _STOP = frozenset(
     "other same such every each both me us them they he she him her".split()
 )
 
-_STOP_HAN = (
+_STOP_HAN = frozenset(
     "怎么办 为什么 是不是 有没有 怎么样 怎么回事 怎么 如何 什么 请问 求助 大佬 各位 这个 那个 然后 但是 "
     "可是 不过 因为 所以 如果 就是 还是 或者 以及 已经 可以 应该 需要 是否 感觉 好像 似乎 的时候 时候 "
     "一个 一下 一些 总是 一直 老是 结果 出现 遇到 发现 我的 我们 现在 这样 那么 而且 的 了 吗 呢 吧 啊 着 "
-    "是 我 你 他 它 这 那 就 都 也 很 在 把 被 和 与 及 但 却 会 要 能 该 让 给 从 到 对 之 其 有 还"
-).split()
-_STOP_HAN_RE = re.compile("|".join(sorted(map(re.escape, _STOP_HAN), key=len, reverse=True)))
+    "是 我 你 他 它 这 那 就 都 也 很 在 把 被 和 与 及 但 却 会 要 能 该 让 给 从 到 对 之 其 有 还".split()
+)
 
 
 def stem(word: str) -> str:
@@ -71,30 +71,36 @@ def plain(text: str) -> str:
 
 
 class Lexicon:
-    """Concepts and the words for them, ready to be found in a text."""
+    """Concepts and the words for them, ready to be found in a text.
 
-    def __init__(self, concepts: Mapping[str, Iterable[str]]) -> None:
-        self._phrases: dict[str, list[tuple[tuple[str, ...], str]]] = {}
-        self._han: dict[str, list[tuple[str, str]]] = {}
+    ``english`` holds phrases by their first stem, ``han`` words by their first character, each with its concept.
+    """
+
+    def __init__(self, english: dict[str, list[Any]], han: dict[str, list[Any]]) -> None:
+        self.english, self.han = english, han
+
+    @classmethod
+    def of(cls, concepts: Mapping[str, Iterable[str]]) -> Lexicon:
+        """Return the lexicon of these concepts."""
+        english: dict[str, list[Any]] = {}
+        han: dict[str, list[Any]] = {}
         for name, words in concepts.items():
-            for word in words:
-                said = unicodedata.normalize("NFKC", word).lower()
-                if IS_HAN.search(said):
-                    said = said.replace(" ", "")
-                    self._han.setdefault(said[0], []).append((said, name))
-                else:
-                    stems = tuple(stem(part) for part in _parts(said))
-                    if stems:
-                        self._phrases.setdefault(stems[0], []).append((stems, name))
-        for known in self._han.values():
+            for word in dict.fromkeys(unicodedata.normalize("NFKC", word).lower() for word in words):
+                if IS_HAN.search(word):
+                    word = word.replace(" ", "")
+                    han.setdefault(word[0], []).append([word, name])
+                elif stems := [stem(part) for part in _parts(word)]:
+                    english.setdefault(stems[0], []).append([stems, name])
+        for known in han.values():
             known.sort(key=lambda pair: -len(pair[0]))
+        return cls(english, han)
 
-    def in_stems(self, stems: Sequence[str]) -> list[str]:
+    def in_stems(self, stems: list[str]) -> list[str]:
         """Return the concepts whose English words or phrases occur in a row of stems."""
         found = []
         for at, first in enumerate(stems):
-            for phrase, name in self._phrases.get(first, ()):
-                if len(phrase) == 1 or tuple(stems[at : at + len(phrase)]) == phrase:
+            for phrase, name in self.english.get(first, ()):
+                if len(phrase) == 1 or stems[at : at + len(phrase)] == phrase:
                     found.append(name)
         return found
 
@@ -104,7 +110,7 @@ class Lexicon:
         until = 0
         for at, first in enumerate(text):
             longest = 0
-            for word, name in self._han.get(first, ()):
+            for word, name in self.han.get(first, ()):
                 if len(word) < longest:
                     break
                 if at + len(word) > until and text.startswith(word, at):
@@ -158,8 +164,17 @@ def _parts(piece: str) -> list[str]:
 
 
 def _pairs(han: str) -> list[str]:
-    out = []
-    for run in _STOP_HAN_RE.split(han):
-        out += [run[at : at + 2] for at in range(len(run) - 1)]
-        out += run
+    """Return pairs of neighbours and single characters, without the words that every question holds."""
+    out: list[str] = []
+    run = ""
+    at = 0
+    while at <= len(han):
+        stop = next((n for n in (4, 3, 2, 1) if han[at : at + n] in _STOP_HAN), 0) if at < len(han) else 1
+        if stop:
+            out += [run[i : i + 2] for i in range(len(run) - 1)]
+            out += run
+            run = ""
+        else:
+            run += han[at]
+        at += stop or 1
     return out
