@@ -2,6 +2,7 @@
 
 docs/reference/exit-codes.md    from outlive.errors
 docs/reference/cli/<verb>.md    from the parser that `outlive --help` prints
+docs/reference/rules/*.md       from the compiled pages of the rules
 """
 
 from __future__ import annotations
@@ -82,19 +83,26 @@ def cli_pages() -> dict[Path, str]:
     return pages
 
 
+def rule_pages() -> dict[Path, str]:
+    """Return the pages of the rules, one for each family."""
+    from outlive.advice import docs
+
+    return {REFERENCE / "rules" / name: text for name, text in docs.render().items()}
+
+
 def pages() -> dict[Path, str]:
     """Return every generated page with its text."""
     # argparse folds lines at the terminal's width and colours them from 3.14 on; the pages must not depend on either.
     os.environ.update(COLUMNS="100", NO_COLOR="1", PYTHON_COLORS="0")
     os.environ.pop("FORCE_COLOR", None)
-    return {REFERENCE / "exit-codes.md": exit_codes(), **cli_pages()}
+    return {REFERENCE / "exit-codes.md": exit_codes(), **cli_pages(), **rule_pages()}
 
 
 def main() -> int:
     """Write or check; return 1 if --check found something stale."""
     check = "--check" in sys.argv[1:]
     wanted = pages()
-    old = [path for path in (REFERENCE / "cli").glob("*.md") if path not in wanted]
+    old = [path for made in ("cli", "rules") for path in (REFERENCE / made).glob("*.md") if path not in wanted]
     stale = [path for path, text in wanted.items() if not path.exists() or path.read_text("utf-8") != text]
     for path in stale + old:
         print(("stale: " if check else "wrote " if path in wanted else "removed ") + str(path.relative_to(ROOT)))
