@@ -12,6 +12,9 @@ from outlive.checkpoints.errors import Locked
 from outlive.checkpoints.record import LOCK
 from outlive.probes.process import is_alive, machine_identity, start_ticks
 
+FREE = b'{"free": true}\n'
+"""Not empty: an empty file in a result looks like one that was cut short."""
+
 BUSY = (errno.EAGAIN, errno.EACCES)
 UNABLE = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
@@ -34,7 +37,7 @@ def owner(directory: str) -> Optional[Dict[str, Any]]:
             data = json.loads(handle.read(1 << 16).decode("utf-8"))
     except (OSError, ValueError):
         return None
-    return data if isinstance(data, dict) else None
+    return data if isinstance(data, dict) and not data.get("free") else None
 
 
 def dead(who: Optional[Dict[str, Any]]) -> bool:
@@ -136,12 +139,15 @@ class DirectoryLock:
         return self._fd is not None
 
     def release(self) -> None:
-        """Give it back; the file stays, empty."""
+        """Give it back; the file stays, and says that nobody holds it."""
         fd, self._fd = self._fd, None
         if fd is None:
             return
         try:
             if self._pid == os.getpid():
                 os.ftruncate(fd, 0)
+                os.pwrite(fd, FREE, 0)
+        except OSError:
+            pass  # a full disk: who looks finds a process that is gone
         finally:
             os.close(fd)

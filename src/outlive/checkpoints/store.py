@@ -248,7 +248,9 @@ class Store:
                 raise CheckpointError("there is no checkpoint %s in %s" % (name, self.directory))
             marker = os.path.join(self.directory, name, PINNED)
             if pinned:
-                os.close(os.open(marker, os.O_WRONLY | os.O_CREAT, 0o644))
+                fd = os.open(marker, os.O_WRONLY | os.O_CREAT, 0o644)
+                os.write(fd, b"kept whatever the rule says\n")
+                os.close(fd)
             elif os.path.exists(marker):
                 os.unlink(marker)
             self._index.change(name, pinned=pinned)
