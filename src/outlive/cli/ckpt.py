@@ -34,7 +34,7 @@ def add_parser(subparsers: Any) -> None:
         word.add_argument(
             "--level",
             choices=("bytes", "structure", "tensors"),
-            default="structure" if word is verify else "bytes",
+            default="structure" if word is verify else "",
             help="how far: digests, containers too, or values too (NaN, infinity)",
         )
     best.add_argument("--metric", default="", metavar="NAME", help="left out: val_loss, else loss")

@@ -110,13 +110,16 @@ def best(home: Home, word: str, metric: str = "", mode: str = "min") -> Listing:
     return found
 
 
-def resume_point(home: Home, word: str, level: str = "bytes") -> Listing:
-    """Return the newest checkpoint that is good, read whole. Raises CheckFailed where there is none."""
+def resume_point(home: Home, word: str, level: str = "") -> Listing:
+    """Return the newest checkpoint that is good, read whole. Raises CheckFailed where there is none.
+
+    Without ``level``: digests where they were recorded; files of others have none, so their containers are checked.
+    """
     found, check = _find(home, word, "resume-point")
     rows = found.rows
     passed: list[Row] = []
     for row in reversed(rows):
-        row.verdict = check(row, level)
+        row.verdict = check(row, level or ("bytes" if row.kind in (OWN, "") else "structure"))
         if row.verdict.ok:
             found.rows = [row]
             found.notes += [f"{bad.name} was passed over: {bad.verdict.why}" for bad in passed if bad.verdict]
