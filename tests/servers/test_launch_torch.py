@@ -124,9 +124,12 @@ def test_elastic_on_two_nodes_goes_on_after_a_crash(started, project, two_nodes)
 # --- wrapper code: three steps of a tiny model, and the losses agree however it is sharded ---
 
 
-@pytest.mark.parametrize(("kind", "strategy"), [("ddp", "ddp"), ("fsdp1", "zero3"), ("fsdp2", "zero2")])
-def test_wrapper_code_trains(started, tmp_path, kind, strategy):
-    plan = launch(strategy=strategy, recompute="full", block_classes=("Block",), micro_batch=2, accumulation=2)
+@pytest.mark.parametrize(
+    ("kind", "strategy", "recompute"),
+    [("ddp", "ddp", "selective"), ("fsdp1", "zero3", "full"), ("fsdp2", "zero2", "selective")],
+)
+def test_wrapper_code_trains(started, tmp_path, kind, strategy, recompute):
+    plan = launch(strategy=strategy, recompute=recompute, block_classes=("Block",), micro_batch=2, accumulation=2)
     module = put(plan, kind, tmp_path)
     words = ["torchrun", "--standalone", f"--nproc-per-node={plan.gpus_per_node}", str(module)]
     said = started.good(started.start(words, tmp_path, environment(OMP_NUM_THREADS="1")))

@@ -95,7 +95,7 @@ def _sharding(launch: Launch) -> str:
         "accelerate-fsdp.yaml",
         reshard="false" if launch.strategy == "zero2" else "true",
         offload="true" if launch.offload != "none" else "false",
-        recompute="true" if launch.recompute == "full" else "false",
+        recompute="false" if launch.recompute == "none" else "true",
         blocks=json.dumps(",".join(launch.block_classes)),
     )
 

@@ -71,12 +71,15 @@ def _common(launch: Launch) -> dict[str, str]:
 
 
 def _module(launch: Launch, text: str, what: str) -> Rendering:
+    one_node = f"torchrun --standalone --nproc-per-node={launch.gpus_per_node}"
+    start = f"{one_node} {quote(launch.script)}"
+    if launch.nodes > 1:
+        start = (
+            f"outlive plan ... --emit torchrun   # or slurm, docker-nodes, jobset: to start it on {launch.nodes} nodes"
+        )
     return Rendering(
         (File(MODULE, text, f"your script imports `setup`, `wrap` and `train_step` from it ({what})"),),
-        (
-            f"torchrun --standalone --nproc-per-node={launch.gpus_per_node} {MODULE}   # three steps of a tiny model",
-            f"torchrun --standalone --nproc-per-node={launch.gpus_per_node} {quote(launch.script)}",
-        ),
+        (f"{one_node} {MODULE}   # three steps of a tiny model", start),
     )
 
 
