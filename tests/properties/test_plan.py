@@ -1,7 +1,6 @@
 """Laws of the planner: more is never worse, terms sum, what it proposes can be run."""
 
 import math
-from dataclasses import replace
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -44,14 +43,14 @@ few = settings(max_examples=25, deadline=None)
 @given(requests, st.floats(1.0, 4.0))
 def test_more_memory_never_turns_fits_into_does_not_fit(request, factor):
     if plan(request).choice.fits:
-        assert plan(replace(request, usable_bytes=request.usable_bytes * factor)).choice.fits
+        assert plan(request._replace(usable_bytes=request.usable_bytes * factor)).choice.fits
 
 
 @few
 @given(requests, st.sampled_from(("gpus_per_node", "nodes")))
 def test_more_gpus_never_turn_fits_into_does_not_fit_at_the_same_global_batch(request, field):
     before = plan(request).choice
-    after = plan(replace(request, **{field: getattr(request, field) * 2})).choice
+    after = plan(request._replace(**{field: getattr(request, field) * 2})).choice
     if before.fits:
         assert after.fits
         assert after.layout.global_batch == before.layout.global_batch == request.global_batch
@@ -107,8 +106,8 @@ def test_every_layout_of_the_search_is_possible_and_has_finite_figures(request):
 def test_a_larger_micro_batch_needs_no_less_memory(request, size):
     layout = plan(request).choice.layout
     assume("_offload" not in layout.strategy)
-    small = costed(request, replace(layout, micro_batch=size)).memory
-    large = costed(request, replace(layout, micro_batch=size + 1)).memory
+    small = costed(request, layout._replace(micro_batch=size)).memory
+    large = costed(request, layout._replace(micro_batch=size + 1)).memory
     assert large.total >= small.total
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from outlive.plan.gpus import Gpu
 from outlive.plan.layouts import Layout
@@ -11,8 +11,7 @@ from outlive.plan.model import Model
 from outlive.plan.speed import Speed
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """One plan with its verdict; the fields are described in ``docs/design/plan.md``."""
 
     layout: Layout
@@ -43,16 +42,14 @@ class Choice:
         return self.layout.world
 
 
-@dataclass(frozen=True, slots=True)
-class RunnerUp:
+class RunnerUp(NamedTuple):
     """A layout that was not taken, and why."""
 
     choice: Choice
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """One rung of the ladder when nothing fits: what to change, what it gives, what it costs."""
 
     what: str
@@ -62,8 +59,7 @@ class Change:
     slower: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """Time and money for a number of tokens. ``cost`` is None without a price."""
 
     tokens: float
@@ -77,8 +73,7 @@ class Target:
     waste: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """The whole answer."""
 
     choice: Choice

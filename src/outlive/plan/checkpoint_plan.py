@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from outlive.checkpoints import cadence
 from outlive.checkpoints.retention import Keep
@@ -14,8 +14,7 @@ DISK_BYTES_PER_S = 1e9
 """Assumed where nobody measured: one local NVMe, or a good network file system, per node."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointPlan:
+class CheckpointPlan(NamedTuple):
     """Figures of the checkpoints of a plan."""
 
     format: str

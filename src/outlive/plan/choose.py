@@ -8,7 +8,6 @@ the node as well. A layout of a later rule is taken over an earlier one only if 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from outlive.plan.answer import Change, Choice, Plan, RunnerUp
 from outlive.plan.layouts import Layout, divisors, possible
@@ -54,7 +53,7 @@ def plan(request: Request) -> Plan:
     offloaded = _offloaded(request)
     nearest_fit = offloaded or _least(request, layouts)
     changes = tuple(ladder(request, nearest_fit.layout))
-    return Plan(replace(nearest_fit, fits=False), True, (), changes, searched, tuple(warnings))
+    return Plan(nearest_fit._replace(fits=False), True, (), changes, searched, tuple(warnings))
 
 
 def costed(request: Request, layout: Layout, reasons: Iterable[str] = ()) -> Choice:
@@ -159,10 +158,10 @@ def _pick(request: Request, layouts: list[Layout]) -> tuple[Choice | None, tuple
 
 
 def _reasons(request: Request, layout: Layout, held: Memory, rule: str) -> list[str]:
-    whole = replace(
-        layout, strategy="ddp", zero_stage=0, shard_group=1, tp=1, pp=1, cp=1, dp=max(1, layout.world), ep=1
+    whole = layout._replace(
+        strategy="ddp", zero_stage=0, shard_group=1, tp=1, pp=1, cp=1, dp=max(1, layout.world), ep=1
     )
-    alone = memory(request, replace(whole, strategy="single"))
+    alone = memory(request, whole._replace(strategy="single"))
     states = (alone.weights + alone.gradients + alone.optimizer) / 1e9
     return [
         f"weights {alone.weights / 1e9:.1f} GB, gradients {alone.gradients / 1e9:.1f} GB, optimizer "
@@ -175,24 +174,24 @@ def _reasons(request: Request, layout: Layout, held: Memory, rule: str) -> list[
 def _smaller(request: Request) -> Iterable[Request]:
     """Yield the same request on fewer of its GPUs, largest first: whole nodes, then parts of one."""
     for nodes in reversed(divisors(request.nodes)[:-1]):
-        yield replace(request, nodes=nodes)
+        yield request._replace(nodes=nodes)
     for count in reversed(divisors(request.gpus_per_node)):
         if count < request.gpus_per_node:
-            yield replace(request, nodes=1, gpus_per_node=count)
+            yield request._replace(nodes=1, gpus_per_node=count)
 
 
 def _offloaded(request: Request) -> Choice | None:
     """Return the fastest plan that keeps states on the host, named as such; None where none fits either."""
     if request.offload != "none" or request.method != "full":
         return None
-    moved = replace(request, offload="params+optimizer")
+    moved = request._replace(offload="params+optimizer")
     kinds = ("single", "zero2", "fsdp_full")
     layouts = [layout for layout in _layouts(moved, "params+optimizer") if layout.strategy in kinds]
     best, _ = _pick(moved, layouts)
     if best is None:
         return None
     names = {"single": "single_offload", "zero2": "zero2_offload", "fsdp_full": "zero3_offload"}
-    return replace(best, layout=replace(best.layout, strategy=names[best.layout.strategy]))
+    return best._replace(layout=best.layout._replace(strategy=names[best.layout.strategy]))
 
 
 def _least(request: Request, layouts: list[Layout]) -> Choice:
@@ -225,10 +224,10 @@ def ladder(request: Request, layout: Layout) -> Iterable[Change]:
     base = speed(request, layout).tokens_per_second_per_gpu
     now, asked = layout, request
     if now.strategy.endswith("_offload"):
-        now = replace(
-            now, strategy={"single_offload": "single", "zero2_offload": "zero2"}.get(now.strategy, "fsdp_full")
+        now = now._replace(
+            strategy={"single_offload": "single", "zero2_offload": "zero2"}.get(now.strategy, "fsdp_full")
         )
-        now = replace(now, offload="none")
+        now = now._replace(offload="none")
 
     def rung(what: str, flags: tuple[str, ...]) -> Change:
         held = memory(asked, now)
@@ -237,35 +236,35 @@ def ladder(request: Request, layout: Layout) -> Iterable[Change]:
 
     if now.micro_batch > 1:
         steps = now.micro_batch * now.accumulation
-        now = replace(now, micro_batch=1, accumulation=steps)
+        now = now._replace(micro_batch=1, accumulation=steps)
         change = rung(f"micro-batch 1 with {steps} micro-steps, same global batch", ("--micro-batch", "1"))
         yield change
         if change.fits:
             return
     if now.recompute != "full":
-        now = replace(now, recompute="full")
+        now = now._replace(recompute="full")
         change = rung("recompute every block in the backward pass", ("--activation-checkpointing", "full"))
         yield change
         if change.fits:
             return
     world = now.dp * now.cp
     if now.zero_stage < 3 and world > 1 and now.pp == 1:
-        now = replace(now, strategy="fsdp_tp" if now.tp > 1 else "fsdp_full", zero_stage=3, shard_group=world)
+        now = now._replace(strategy="fsdp_tp" if now.tp > 1 else "fsdp_full", zero_stage=3, shard_group=world)
         change = rung("shard weights, gradients and optimizer over all GPUs", ("--strategy", now.strategy))
         yield change
         if change.fits:
             return
     if request.method == "full" and now.offload == "none" and now.pp == 1:
         kept = now
-        now = replace(now, offload="params+optimizer")
-        asked = replace(asked, offload="params+optimizer")
+        now = now._replace(offload="params+optimizer")
+        asked = asked._replace(offload="params+optimizer")
         change = rung("keep weights and optimizer in host memory", ("--offload", "params+optimizer"))
         yield change
         if change.fits:
             return
-        now, asked = kept, replace(asked, offload="none")
+        now, asked = kept, asked._replace(offload="none")
     if request.method == "full":
-        asked = replace(asked, method="lora", lora_rank=16, lora_targets="", precision="bf16-pure")
+        asked = asked._replace(method="lora", lora_rank=16, lora_targets="", precision="bf16-pure")
         change = rung(
             "train adapters (LoRA, rank 16) instead of all weights", ("--method", "lora", "--precision", "bf16-pure")
         )
@@ -273,7 +272,7 @@ def ladder(request: Request, layout: Layout) -> Iterable[Change]:
         if change.fits:
             return
     if asked.method != "qlora" and asked.base_quantization is None:
-        asked = replace(asked, method="qlora", base_quantization="nf4", precision="bf16-pure")
+        asked = asked._replace(method="qlora", base_quantization="nf4", precision="bf16-pure")
         change = rung("adapters on 4-bit weights (QLoRA)", ("--method", "qlora", "--precision", "bf16-pure"))
         yield change
 

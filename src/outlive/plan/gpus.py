@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from outlive.errors import UnknownName, UsageError
 
 COMPILED = Path(__file__).with_name("compiled")
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
+class Gpu(NamedTuple):
     """What the planner knows about one kind of accelerator; units are in the names, rates are dense."""
 
     key: str
@@ -61,7 +59,7 @@ def by_name(name: str, rows: dict[str, dict[str, Any]] | None = None) -> Gpu:
 
 def build(key: str, row: dict[str, Any]) -> Gpu:
     """Return the Gpu of a row of the table."""
-    fields = {field: row[field] for field in Gpu.__slots__ if field != "key"}
+    fields = {field: row[field] for field in Gpu._fields if field != "key"}
     return Gpu(key=key, **fields)
 
 

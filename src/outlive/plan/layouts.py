@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from outlive.plan.model import Model
 
@@ -27,8 +27,7 @@ ZERO_STAGE |= {"zero1_tp": 1, "zero3_tp": 3}
 FSDP = frozenset({"fsdp_full", "fsdp_grad_op", "hsdp", "fsdp_tp"})
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """One way to run. ``docs/design/plan.md`` says what each field means."""
 
     strategy: str = "single"

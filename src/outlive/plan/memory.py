@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from outlive.plan.activations import block_bytes, kept_bytes, logits_bytes
 from outlive.plan.layouts import Layout
@@ -35,8 +35,7 @@ def constants() -> dict[str, float]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(NamedTuple):
     """Bytes on one device by term, worst device of the plan; ``stage`` says which pipeline stage that is."""
 
     weights: float

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
+class Model(NamedTuple):
     """Dimensions of a transformer. ``params`` is what is trained or loaded, all experts included.
 
     ``mlp`` is ``gated`` (three matrices) or ``plain`` (two); ``norm`` is ``rms`` or ``layer``; ``experts`` is 0 for a

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from outlive.errors import UsageError, nearest
 from outlive.plan import gpus
@@ -40,8 +39,7 @@ OPTIMIZERS: dict[str, tuple[float, float, bool]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """A checked request. ``layout`` is None where the planner chooses; ``micro_batch`` likewise."""
 
     model: Model
@@ -181,13 +179,11 @@ def read_model(data: Mapping[str, Any], warnings: list[str]) -> Model:
         return _checked(model, warnings)
     if data.get("layers") is None and data.get("hidden") is None:
         if data.get("name"):
-            from dataclasses import replace
-
             from outlive.plan import catalog
 
             try:
                 found = catalog.by_name(str(data["name"]))
-                return replace(found, params=params) if params else found
+                return found._replace(params=params) if params else found
             except UsageError:
                 if not params:
                     raise

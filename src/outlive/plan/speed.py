@@ -8,7 +8,7 @@ pipeline's idle time, the gradient exchange at the end of the step and the optim
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from outlive.plan.activations import fused_kernels
 from outlive.plan.flops import attention_per_token, head_per_token, matrices_per_token, model_flops_per_token
@@ -28,8 +28,7 @@ UNPACKING = 0.75
 """Speed of products whose weights are unpacked from 4 or 8 bits first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Speed:
+class Speed(NamedTuple):
     """Seconds of one optimizer step by part, and what follows from them."""
 
     matrices_s: float

@@ -15,7 +15,7 @@ pure 16-bit                                             2        2      4
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from outlive.plan.layouts import FSDP, Layout
 from outlive.plan.request import OPTIMIZERS, Request
@@ -25,8 +25,7 @@ QUANTISED_BYTES = {"nf4": 0.5625, "bnb.nf4": 0.5625, "bnb.nf4-dq": 0.5161, "gptq
 those again to 8 bits with one fp32 per 256; int8 has one scale per row."""
 
 
-@dataclass(frozen=True, slots=True)
-class Widths:
+class Widths(NamedTuple):
     """Bytes per parameter: stored weight, gradient, optimizer, master copy, and the width computed in."""
 
     stack: str
@@ -114,8 +113,7 @@ def frozen_weight_bytes(request: Request, params: float, block_params: float) ->
     return QUANTISED_BYTES[request.base_quantization] * block_params + 2.0 * max(0.0, params - block_params)
 
 
-@dataclass(frozen=True, slots=True)
-class States:
+class States(NamedTuple):
     """Bytes on one device."""
 
     weights: float

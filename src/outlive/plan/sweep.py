@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from outlive.plan.layouts import Layout
 from outlive.plan.memory import memory
@@ -10,8 +10,7 @@ from outlive.plan.request import Request
 from outlive.plan.speed import speed
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(NamedTuple):
     """One setting: its value, bytes per GPU, tokens per second and GPU."""
 
     value: int
@@ -21,11 +20,11 @@ class Point:
 
 def sweeps(request: Request, layout: Layout) -> dict[str, list[Point]]:
     """Return curves over the micro-batch and the sequence length around the layout."""
-    layout = replace(layout, strategy=layout.strategy.removesuffix("_offload").replace("zero3_", "zero3"))
-    batches = [_point(request, replace(layout, micro_batch=n), n) for n in (1, 2, 4, 8, 16, 32)]
+    layout = layout._replace(strategy=layout.strategy.removesuffix("_offload").replace("zero3_", "zero3"))
+    batches = [_point(request, layout._replace(micro_batch=n), n) for n in (1, 2, 4, 8, 16, 32)]
     lengths = []
     for n in (1024, 2048, 4096, 8192, 16384, 32768):
-        lengths.append(_point(replace(request, seq_len=n), layout, n))
+        lengths.append(_point(request._replace(seq_len=n), layout, n))
     return {"micro-batch": batches, "tokens per sequence": lengths}
 
 

@@ -1,7 +1,5 @@
 """The memory of a layout: terms, activations against hand counts, stages, intervals."""
 
-from dataclasses import replace
-
 import pytest
 
 from outlive.plan.memory import TERMS, in_flight, memory
@@ -75,8 +73,8 @@ def test_the_first_stage_of_a_pipeline_holds_a_micro_batch_per_stage(ask):
     layout = request.layout
     assert in_flight(layout, first=True) == 4
     assert in_flight(layout, first=False) == 1
-    assert in_flight(replace(layout, virtual_pp=2), first=True) == pytest.approx(4 * (1 + 3 / 8))
-    assert in_flight(replace(layout, accumulation=2), first=True) == 2
+    assert in_flight(layout._replace(virtual_pp=2), first=True) == pytest.approx(4 * (1 + 3 / 8))
+    assert in_flight(layout._replace(accumulation=2), first=True) == 2
 
 
 def test_fsdp_gathers_blocks_and_grad_op_all_weights(ask):
