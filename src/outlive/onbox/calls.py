@@ -82,6 +82,21 @@ def audit(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[byt
     )
 
 
+def doctor(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+    """Read the box as ``doctor`` does. Nothing is written."""
+    from outlive.probes.checkup import checkup
+
+    _answer(
+        out,
+        checkup(
+            request.get("roots") or [box.root],
+            float(request.get("budget_s", 25.0)),
+            request.get("peers") or [],
+            request.get("hints") or [],
+        ),
+    )
+
+
 def record_box(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
     """Write ``box.json``: what every attempt's environment is made from. Values given win over recorded ones."""
     try:
@@ -331,6 +346,7 @@ CALLS: Dict[str, Call] = {
     "claim": claim,
     "code_have": code_have,
     "code_put": code_put,
+    "doctor": doctor,
     "fence": fence,
     "gate_scan": gate_scan,
     "hello": hello,

@@ -32,19 +32,20 @@ def audit(
     """
     inner_s = max(0.2, budget_s - _MARGIN_S)
     parts: List[Tuple[Tuple[str, ...], Callable[[Emit], None]]] = [
-        (("machine",), _machine),
-        (("cgroup", "cpu", "memory", "limits"), _resources),
-        (("shm",), _shm),
-        (("gpu", "gpu_holders"), lambda emit: _gpu(emit, inner_s, gpu_argv)),
+        (("machine",), machine),
+        (("cgroup", "cpu", "memory", "limits"), resources),
+        (("shm",), shared_memory),
+        (("gpu", "gpu_holders"), lambda emit: gpu_parts(emit, inner_s, gpu_argv)),
         (("tools",), lambda emit: _tools(emit, inner_s)),
-        (("environment", "interpreters", "torch"), lambda emit: _software(emit, inner_s, hints)),
+        (("environment", "interpreters", "torch"), lambda emit: software(emit, inner_s, hints)),
     ]
     for path in root_candidates:
         parts.append((("disk:" + path,), partial(_storage, path=path)))
-    return _gather(parts, budget_s)
+    return gather(parts, budget_s)
 
 
-def _machine(emit: Emit) -> None:
+def machine(emit: Emit) -> None:
+    """Say who this machine is."""
     import platform
     import socket
     import sys
@@ -70,7 +71,8 @@ def _machine(emit: Emit) -> None:
     )
 
 
-def _resources(emit: Emit) -> None:
+def resources(emit: Emit) -> None:
+    """Say what the control group, the processors and the limits allow."""
     from outlive.probes.cgroup import cgroup
     from outlive.probes.cpu import usable_cores, vcpu_cap
 
@@ -106,7 +108,8 @@ def _memory() -> Tuple[Optional[int], Optional[int]]:
         return None, None
 
 
-def _shm(emit: Emit) -> None:
+def shared_memory(emit: Emit) -> None:
+    """Say how large shared memory is."""
     from outlive.probes.disk import shm
 
     emit("shm", shm().to_wire())
@@ -125,7 +128,8 @@ def _storage(emit: Emit, path: str) -> None:
     emit("disk:" + path, facts)
 
 
-def _gpu(emit: Emit, inner_s: float, argv: Optional[Sequence[str]]) -> None:
+def gpu_parts(emit: Emit, inner_s: float, argv: Optional[Sequence[str]]) -> None:
+    """Say what the driver tells of the GPUs and of who holds them."""
     from outlive.probes.gpu import gpus, holders
 
     end_s = boot_s() + inner_s
@@ -144,7 +148,8 @@ def _tools(emit: Emit, inner_s: float) -> None:
     emit("tools", {name: tool.to_wire() for name, tool in tools(budget_s=inner_s * 0.8).items()})
 
 
-def _software(emit: Emit, inner_s: float, hints: Sequence[str]) -> None:
+def software(emit: Emit, inner_s: float, hints: Sequence[str]) -> None:
+    """Say which environment, interpreters and torch are here."""
     from outlive.probes.environment import find_python, login_reading, torch_probe
 
     end_s = boot_s() + inner_s
@@ -161,8 +166,8 @@ def _software(emit: Emit, inner_s: float, hints: Sequence[str]) -> None:
         emit("torch", torch_probe(usable[0]["path"], left_s, reading.kept))
 
 
-def _gather(parts: Sequence[Tuple[Tuple[str, ...], Callable[[Emit], None]]], budget_s: float) -> Dict[str, Any]:
-    """Run all parts at once, each in a child, and collect what they say until the budget is used up."""
+def gather(parts: Sequence[Tuple[Tuple[str, ...], Callable[[Emit], None]]], budget_s: float) -> Dict[str, Any]:
+    """Run all parts at once, each in a child; return what they said as `audit` does when the budget is used up."""
     import json
     import select
     import signal
