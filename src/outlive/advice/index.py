@@ -65,7 +65,7 @@ def build(
 ) -> dict[str, Any]:
     """Return the index as plain data."""
     lexicon = words.Lexicon.of(concepts)
-    same, part = _same_as(pages), _part_of(pages)
+    same, part = same_as(pages), _part_of(pages)
     docs: list[list[Any]] = []
     fields: list[dict[str, Counter[str]]] = []
     lines: list[tuple[int, list[str]]] = []
@@ -109,7 +109,7 @@ def render(pages: Mapping[str, dict[str, Any]]) -> bytes:
     return (json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace('],"', '],\n"') + "\n").encode()
 
 
-def _same_as(pages: Mapping[str, dict[str, Any]]) -> dict[str, str]:
+def same_as(pages: Mapping[str, dict[str, Any]]) -> dict[str, str]:
     """Return the pages that only point to another one, with that one: found there, opened there."""
     found = {}
     for id, page in pages.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 
@@ -20,44 +21,49 @@ def page(name: str) -> dict[str, Any] | None:
     """Return the page called ``name``, with ``title_zh``, ``seen_zh`` and ``also`` beside what it holds.
 
     A page that only points to another one gives the other one. None: this is an ordinary word, look it up.
-    Raises UnknownName for what looks like an id or a slug and is none, with the nearest that is.
+    Raises UnknownName for what looks like an id and is none, with the nearest that is.
     """
     every = shipped.pages()
     said = name.casefold()
     if "-" not in said and not _ID.fullmatch(said) and not any(p["slug"] == said for p in every.values()):
         return None
-    with open(INDEX, encoding="utf-8") as file:
-        index = json.load(file)
+    index = _index()
     beside = {doc[0]: doc for doc in index["docs"]}
     home = {other: doc[0] for doc in index["docs"] for other in (doc[0], *doc[8])}
     for id, found in every.items():
         if said in (id.casefold(), found["slug"].casefold()):
-            doc = beside[home[id]]
-            return {**every[home[id]], "title_zh": doc[4], "seen_zh": doc[6], "source_ids": doc[7], "also": doc[8]}
+            at = home.get(id, id)
+            zh = {"title_zh": "", "seen_zh": "", "also": []}
+            if at in beside:
+                doc = beside[at]
+                zh = {"title_zh": doc[4], "seen_zh": doc[6], "source_ids": doc[7], "also": doc[8]}
+            return {**every[at], **zh}
     if _ID.fullmatch(said) and said not in index["terms"]:
-        raise _unknown(name, every, sorted(every))
-    near = errors.nearest(name, (p["slug"] for p in every.values())) if "-" in said else ""
-    if near and len(set(near.split("-")) & set(said.split("-"))) * 2 >= len(near.split("-")):
-        raise _unknown(name, every, [near])
+        raise _unknown(name, every)
     return None
 
 
-def _unknown(name: str, every: dict[str, Any], candidates: list[str]) -> errors.UnknownName:
-    letters = re.match(r"[a-z]*", name.casefold()).group()  # type: ignore[union-attr]
-    number = int(re.sub(r"\D", "", name) or 0)
-    if len(candidates) > 1:
-        kin = [id for id in candidates if re.fullmatch(rf"{letters}\d+[a-z]?", id.casefold())] if letters else []
-        kin.sort(key=lambda id: abs(int(re.sub(r"\D", "", id)) - number))
-        candidates = kin[:3]
-    near = candidates[0] if candidates else ""
+@functools.cache
+def _index() -> dict[str, Any]:
+    with open(INDEX, encoding="utf-8") as file:
+        index: dict[str, Any] = json.load(file)
+    return index
+
+
+def _unknown(name: str, every: dict[str, Any]) -> errors.UnknownName:
+    """Return the error with the entries of the same letters whose numbers are nearest."""
+
+    def parts(id: str) -> tuple[str, int]:
+        letters, _, digits = re.sub(r"(\d+)[a-z]?$", r" \1", id.casefold()).partition(" ")
+        return letters, int(digits or 0)
+
+    letters, number = parts(name)
+    kin = sorted((id for id in every if parts(id)[0] == letters), key=lambda id: abs(parts(id)[1] - number))[:3]
+    near = f"; did you mean `{kin[0]}` ({every[kin[0]]['title']})?" if kin else ""
     return errors.UnknownName(
-        f"no entry is called `{name}`" + (f"; did you mean `{near}` ({_title(near, every)})?" if near else ""),
+        f"no entry is called `{name}`{near}",
         name=name,
-        candidates=candidates,
+        candidates=kin,
         safe="Nothing was done.",
-        next=[["outlive", "explain", near]] if near else [["outlive", "explain", "what", "you", "see"]],
+        next=[["outlive", "explain", kin[0]]] if kin else [["outlive", "explain", "what", "you", "see"]],
     )
-
-
-def _title(name: str, every: dict[str, Any]) -> str:
-    return str(next(p["title"] for p in every.values() if name in (p["id"], p["slug"])))
