@@ -18,7 +18,7 @@ from outlive.platforms.load import load as load_platform
 from outlive.platforms.model import Platform, holds
 from outlive.platforms.recognise import holding, recognise, wanted
 from outlive.runs.home import Home
-from outlive.runs.place import Place
+from outlive.runs.place import Place, open_place
 from outlive.transport import aliases
 from outlive.transport.address import Address, parse
 from outlive.transport.agent import Agent, Refused
@@ -28,6 +28,8 @@ from outlive.transport.ssh import SshExec
 from outlive.wire.names import DIR
 
 MIN_PYTHON = (3, 8)
+OLD_ADDRESS_S = 15.0
+"""How long a known box is waited for at its old address, when it answers at a new one."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,8 @@ def up(
     if known is None:  # the same machine under another address is the same box
         same = [b for b in state.boxes.values() if b.box_id == hello["box_id"] and not b.forgotten]
         known = same[0] if same else None
+        if known is not None and (known.address, known.root) != (str(address), root):
+            _no_copy(home, known, hello, address, root)
     box_name = known.name if known is not None else new_name(state, address.alias, platform.id, name)
     if isinstance(exec_, SshExec):
         exec_.settle(hello["box_id"])
@@ -196,6 +200,29 @@ def _same_box(known: Box, box_id: str, address: Address) -> None:
         why=[] if box_id else [f"either {known.name} came back empty, from its image, or this is another machine"],
         safe=f"Nothing was changed. {known.name} and its runs stay on the list.",
         next=[["outlive", "up", str(address), "--name", f"{known.name}-new"], ["outlive", "forget", known.name]],
+    )
+
+
+def _no_copy(home: Home, known: Box, hello: dict[str, Any], address: Address, root: str) -> None:
+    """Raise PlaceError when the known box still answers beside this one: its disk was copied, and both may bill.
+
+    A box that does not answer at its old address has moved, as far as anybody can know.
+    """
+    place = open_place(home, known)
+    try:
+        old = place.call("hello", timeout_s=OLD_ADDRESS_S)
+    except errors.OutliveError:
+        return
+    finally:
+        place.close()
+    if old["machine"] == hello["machine"] and known.root == root:
+        return
+    raise errors.PlaceError(
+        f"{address} is a copy of {known.name}: both answer with the id {known.box_id[:8]}",
+        place=known.name,
+        why=[f"{known.name} at {known.address} is alive; taken for one box, one of them would be forgotten"],
+        safe=f"Nothing was changed. {known.name} stays on the list, and what runs there goes on.",
+        next=[["outlive", "up", str(address), "--root", "ANOTHER_DIR"], ["outlive", "ps", known.name]],
     )
 
 

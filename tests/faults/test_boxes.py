@@ -1,0 +1,58 @@
+"""Boxes that are not what they seem: copied, shared, come back."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from servers import ran
+
+from outlive import errors
+from outlive.runs import demo_work
+from outlive.runs.home import Home
+from outlive.runs.look import look
+from outlive.runs.up import up
+from outlive.wire.names import BoxFiles
+
+COUNTS = """
+import time
+for step in range(1, 1000):
+    print("step", step, flush=True)
+    time.sleep(0.1)
+"""
+
+
+def test_a_copied_box_is_not_taken_for_the_one_it_was_copied_from(tmp_path: Path) -> None:
+    """A snapshot of the disk was rented again: both machines run and bill, and both have the same id."""
+    home = Home(tmp_path / "state")
+    one, copy = tmp_path / "one", tmp_path / "copy"
+    place = up(home, ["local:"], root=str(one), budget_s=2.0).place
+    try:
+        run = ran.start(place, COUNTS)
+        shutil.copytree(one, copy, ignore=shutil.ignore_patterns("payload"))
+        before = (home.dir / "ledger.jsonl").read_bytes()
+        with pytest.raises(errors.PlaceError, match="is a copy of") as caught:
+            up(home, [f"local:{copy}"], root=str(copy), budget_s=2.0)
+        assert place.name in caught.value.safe
+        assert (home.dir / "ledger.jsonl").read_bytes() == before
+        (status,) = look(home, home.box_of("")).runs
+        assert status["run"] == run and status["work_alive"], (
+            "the first one goes on, and is still the one that is known"
+        )
+        # under a directory of its own the copy is a box like any other
+        other = up(home, [f"local:{copy}/own"], root=str(copy / "own"), budget_s=2.0)
+        assert other.new and other.place.box.box_id != place.box.box_id
+        assert len(home.state().boxes) == 2
+    finally:
+        for root in (one, copy):
+            demo_work.end_processes(BoxFiles(str(root)))
+
+
+def test_a_box_whose_directory_was_moved_is_the_same_box(tmp_path: Path) -> None:
+    home = Home(tmp_path / "state")
+    place = up(home, ["local:"], root=str(tmp_path / "one"), budget_s=2.0).place
+    (tmp_path / "one").rename(tmp_path / "two")
+    again = up(home, [f"local:{tmp_path}/two"], root=str(tmp_path / "two"), budget_s=2.0)
+    assert not again.new and again.place.name == place.name
+    assert again.place.box.root == str(tmp_path / "two")
