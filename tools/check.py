@@ -23,6 +23,7 @@ CHECKS: dict[str, list[str]] = {
     "py38": [PY, "tools/check_py38.py"],
     "platforms": [PY, "-m", "outlive.platforms.compile", "--check"],
     "rules": [PY, "-m", "outlive.advice.compile", "--check"],
+    "plan": [PY, "-m", "outlive.plan.compile", "--check"],
     "generated": [PY, "tools/gen_docs.py", "--check"],
     "docs": [PY, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/docs"],
 }
