@@ -61,7 +61,7 @@ def test_hanging_parts_are_unknown_and_the_others_are_there(tmp_path, monkeypatc
         raise KeyError("odd machine")
 
     monkeypatch.setattr(audit_module, "_storage", forever)
-    monkeypatch.setattr(audit_module, "_software", partly)
+    monkeypatch.setattr(audit_module, "software", partly)
     monkeypatch.setattr(audit_module, "_tools", broken)
     begin_s = time.monotonic()
     found = audit([str(tmp_path)], 2.5, gpu_argv=replay("hang"))
@@ -77,7 +77,7 @@ def test_hanging_parts_are_unknown_and_the_others_are_there(tmp_path, monkeypatc
 def test_no_child_and_no_handle_is_left(tmp_path, monkeypatch):
     from outlive.probes import process
 
-    monkeypatch.setattr(audit_module, "_software", lambda emit, *args: time.sleep(60))
+    monkeypatch.setattr(audit_module, "software", lambda emit, *args: time.sleep(60))
     handles = len(os.listdir("/dev/fd"))
     before = set(process.tree(os.getpid()))
     audit([], 0.5, gpu_argv=["true"])
