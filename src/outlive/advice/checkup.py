@@ -21,6 +21,7 @@ THROTTLED_SHARE = 0.25
 LOST_VRAM_BYTES = 500 << 20
 SKEW_S = 5.0
 BUSY = 0.5
+IDLE = 0.05
 HOT_REASONS = {"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"}
 FATAL_XIDS = {48, 63, 64, 74, 79, 92, 94, 95, 119, 120}
 LOCAL_NAMES = ("localhost", "127.0.0.1")
@@ -370,14 +371,17 @@ def _vram(found: Mapping[str, Any], devices: list[Mapping[str, Any]]) -> Iterato
             yield Check(name, UNKNOWN, str((held or {}).get("why_unknown") or why), reading, ("U11",))
         elif used < LOST_VRAM_BYTES:
             yield Check(name, OK, f"{size(used)} in use", reading, ("U11",))
-        elif device.get("uuid") in known:
+        elif device.get("uuid") in known or (device.get("mig") == "Enabled" and known):
             yield Check(name, OK, f"{size(used)} in use by processes that the driver names", reading, ("U11",))
+        elif files and (device.get("utilisation") or 0) > IDLE:
+            # in a container the driver's list is often empty: what has the device open and computes is the work itself
+            yield Check(name, OK, f"{size(used)} in use by processes that have it open", reading, ("U11",))
         elif files:
             pids = ", ".join(str(one["pid"]) for one in files[:5])
             yield Check(
                 name,
                 FINDING,
-                f"{size(used)} are held and the driver names nobody; these have the device open: {pids}",
+                f"{size(used)} are held while it idles; these have it open: {pids}",
                 reading,
                 ("U11",),
                 (
