@@ -84,7 +84,7 @@ class Checkpointer:
         self.tokens: Optional[int] = None
         self.costs: List[Cost] = []
         """The newest hundred saves."""
-        self._say = say if say is not None else _to_stderr
+        self._say = say if say is not None else to_stderr
         self._ranks = Ranks()
         parts = dict(
             model=model, optimizer=optimizer, scheduler=scheduler, scaler=scaler, loader=loader, ema=ema, extra=extra
@@ -394,7 +394,7 @@ class Checkpointer:
             self._say(line)
 
 
-def _to_stderr(line: str) -> None:
+def to_stderr(line: str) -> None:
     print("outlive: " + line, file=sys.stderr, flush=True)
 
 
