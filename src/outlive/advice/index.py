@@ -90,12 +90,12 @@ def build(
         )
     rarity, pages_of = _postings(fields)
     held, lengths = _lines(lines, rarity)
-    terms = {
-        term: f"{rarity[term]};{' '.join(map(str, found))};{' '.join(map(str, held.get(term, ())))}"
+    rows = [
+        f"{term};{rarity[term]};{' '.join(map(str, found))};{' '.join(map(str, held.get(term, ())))}"
         for term, found in sorted(pages_of.items())
-    }
+    ]
     of = [doc for doc, _ in lines]
-    return {"v": 1, "docs": docs, "english": lexicon.english, "han": lexicon.han, "terms": terms, "of": of,
+    return {"v": 1, "docs": docs, "english": lexicon.english, "han": lexicon.han, "terms": "|".join(rows), "of": of,
             "lengths": lengths}  # fmt: skip
 
 

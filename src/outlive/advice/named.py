@@ -8,7 +8,7 @@ import re
 
 from outlive import errors
 from outlive.advice import pages as shipped
-from outlive.advice.search import INDEX
+from outlive.advice.search import INDEX, Terms
 
 TYPE_CHECKING = False  # a type checker takes it for true; every command starts faster without these imports
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def page(name: str) -> dict[str, Any] | None:
                 doc = beside[at]
                 zh = {"title_zh": doc[4], "seen_zh": doc[6], "source_ids": doc[7], "also": doc[8]}
             return {**every[at], **zh}
-    if _ID.fullmatch(said) and said not in index["terms"]:
+    if _ID.fullmatch(said) and said not in Terms(index["terms"]):
         raise _unknown(name, every)
     return None
 

@@ -15,6 +15,7 @@ from outlive.advice import words
 
 TYPE_CHECKING = False  # a type checker takes it for true; every command starts faster without these imports
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any, NamedTuple
 else:
     from collections import namedtuple
@@ -55,12 +56,41 @@ else:
     Hit = namedtuple("Hit", "id rule family title title_zh seen seen_zh source_ids also score")
 
 
+class Terms:
+    """What is known of every term, in one sorted text: taking it apart would cost more than all answers."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def row(self, term: str) -> str:
+        """Return the row of a term, or nothing when no page holds it."""
+        text, wanted = self._text, term + ";"
+        low, high = 0, len(text)
+        while low < high:
+            start = text.rfind("|", low, (low + high) // 2) + 1 or low
+            end = text.find("|", start)
+            row = text[start : end if end >= 0 else len(text)]
+            if row.startswith(wanted):
+                return row
+            if row.partition(";")[0] < term:
+                low = start + len(row) + 1
+            else:
+                high = start
+        return ""
+
+    def __contains__(self, term: str) -> bool:
+        return bool(self.row(term))
+
+    def __iter__(self) -> Iterator[str]:
+        return (row.partition(";")[0] for row in self._text.split("|"))
+
+
 class Index:
     """The compiled index, loaded once."""
 
     def __init__(self, data: dict[str, Any]) -> None:
         self.docs: list[list[Any]] = data["docs"]
-        self.terms: dict[str, str] = data["terms"]
+        self.terms = Terms(data["terms"])
         self.lexicon = words.Lexicon(data["english"], data["han"])
         self._of: list[int] = data["of"]
         self._lengths: list[int] = data["lengths"]
@@ -117,7 +147,7 @@ class Index:
             if known[0] != term[0] and known[1:2] != term[1:2]:
                 continue
             at = words.distance(term, known, limit)
-            if at < best_at or (at == best_at <= limit and len(self.terms[known]) > len(self.terms[best])):
+            if at < best_at or (at == best_at <= limit and len(self.terms.row(known)) > len(self.terms.row(best))):
                 best, best_at = known, at
         return best
 
@@ -138,7 +168,7 @@ class Index:
 
     def _numbers(self, term: str, part: int) -> list[int]:
         """Return what is known of a term: its rarity, pages with weights, or lines. Read when it is asked for."""
-        return [int(number) for number in self.terms[term].split(";")[part].split()]
+        return [int(number) for number in self.terms.row(term).split(";")[part + 1].split()]
 
 
 def factor(term: str) -> float:
