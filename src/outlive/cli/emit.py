@@ -39,7 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--image", default="pytorch/pytorch:latest", help="container image")
     group.add_argument("--checkpoint-dir", default="out/ckpt", metavar="DIR", help="where the work saves")
     group.add_argument("--mount", action="append", default=[], metavar="FROM:TO[:ro]", help="for containers and pods")
-    group.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="for the work")
+    group.add_argument(
+        "--env", action="append", default=[], metavar="NAME=VALUE", help="written into the file: no secrets"
+    )
     group.add_argument("--interface", metavar="NAME", help="network interface of the training traffic")
     group.add_argument("--infiniband", metavar="DEVICES", help="active devices, or `none`; left out: nothing is set")
     group.add_argument("--no-p2p", action="store_true", help="GPUs of a node cannot read each other's memory")

@@ -170,7 +170,7 @@ class Launch:
 
     def _check_layout(self) -> None:
         tp, pp, cp = self.tensor_parallel, self.pipeline_parallel, self.context_parallel
-        if self.gpus_per_node % tp and tp % self.gpus_per_node:
+        if self.gpus_per_node % tp:
             raise UsageError(
                 f"tensor parallel {tp} does not divide the {self.gpus_per_node} GPUs of a node",
                 safe="Nothing was written.",

@@ -23,6 +23,7 @@ from outlive.launch.description import Fabric, Launch, Mount
         ({"mtbf_s": 0}, "mtbf_s must be above 0"),
         ({"shm_bytes": 5}, "shm_bytes must be"),
         ({"gpus_per_node": 8, "tensor_parallel": 3}, "tensor parallel 3 does not divide the 8 GPUs"),
+        ({"nodes": 2, "gpus_per_node": 4, "tensor_parallel": 8}, "tensor parallel 8 does not divide the 4 GPUs"),
         ({"gpus_per_node": 8, "pipeline_parallel": 3}, "does not divide 8 GPUs"),
         ({"gpus_per_node": 8, "expert_parallel": 3}, "expert parallel 3"),
         ({"gpus_per_node": 8, "micro_batch": 2, "global_batch": 8}, "is 16, not the global batch 8"),
