@@ -140,7 +140,7 @@ def test_wrapper_code_trains(started, tmp_path, kind, strategy, recompute):
 
 def test_fsdp2_computes_the_same_with_and_without_tensor_parallelism(started, tmp_path):
     losses = []
-    for tensor, processes in ((1, 2), (2, 4)):
+    for tensor, processes in ((1, 1), (2, 2)):
         folder = tmp_path / str(tensor)
         folder.mkdir()
         plan = launch(
@@ -231,7 +231,8 @@ def test_deepspeed_reads_its_file(tmp_path):
         "for path in sys.argv[1:]:\n"
         "    c = DeepSpeedConfig(path)\n"
         "    z = c.zero_config\n"
-        "    moved = [part is not None and str(part.device.value) for part in (z.offload_optimizer, z.offload_param)]\n"
+        "    parts = (z.offload_optimizer, z.offload_param)\n"
+        "    moved = [part is not None and str(getattr(part.device, 'value', part.device)) for part in parts]\n"
         "    print('READ', json.dumps([c.train_batch_size, c.train_micro_batch_size_per_gpu,\n"
         "        c.gradient_accumulation_steps, int(z.stage), moved, c.gradient_clipping]))"
     )
