@@ -23,17 +23,17 @@ def fused_norms(request: Request, layout: Layout) -> bool:
 
 
 def norm_bytes(model: Model, w: Widths, fused: bool, trained: bool) -> float:
-    """Return bytes per token of one norm: its input and its output.
+    """Return bytes per token of one norm: its input, and its output where the matrices behind it are trained.
 
-    Fused: c h + c h. RMSNorm written out in fp32: the fp32 input 4 h, the output c h, and, where its weight is trained,
-    the normalised value c h. LayerNorm under autocast: fp32 input 4 h and output c h.
+    Fused: c h + c h. RMSNorm written out in fp32: the fp32 input 4 h, the normalised value and the output c h each.
+    LayerNorm under autocast: fp32 input 4 h and output c h. Frozen: the input alone.
     """
     h, c = model.hidden, w.compute
-    if fused or c == 4:
-        return 2.0 * c * h
-    if model.norm == "rms":
-        return (4 + c + (c if trained else 0)) * h
-    return (4 + c if w.stack == "autocast" else 2 * c) * h
+    wide = not fused and c == 2 and (model.norm == "rms" or w.stack == "autocast")
+    source = 4.0 * h if wide else float(c * h)
+    if not trained:
+        return source
+    return source + c * h * (2 if wide and model.norm == "rms" else 1)
 
 
 def attention_bytes(request: Request, layout: Layout, w: Widths, tokens_of_sequence: float) -> float:
@@ -55,47 +55,43 @@ def attention_bytes(request: Request, layout: Layout, w: Widths, tokens_of_seque
 
 def mlp_bytes(request: Request, w: Widths, fused: bool) -> float:
     """Return bytes per token of one MLP: gated keeps gate, up, activated gate and product (4 c f; fused 3), plain the
-    input and output of its activation (2 c f). Experts add the permuted inputs of each token's experts."""
+    input and output of its activation (2 c f). A frozen down projection does not keep its input, one c f less. Experts
+    add the permuted inputs of each token's experts."""
     m, c = request.model, w.compute
-    width = m.mlp_width
-    total = c * width * ((3 if fused else 4) if m.mlp == "gated" else 2)
+    kept = (3 if fused else 4) if m.mlp == "gated" else 2
+    if request.method != "full":
+        kept = min(kept, 4) - 1
+    total = c * m.mlp_width * kept
     if m.experts:
         total += 2.0 * c * m.experts_per_token * m.hidden
     return total
 
 
-def adapter_bytes(request: Request, w: Widths) -> float:
-    """Return bytes per token and layer that adapters add: the dropped-out input of each adapted matrix, c + 1."""
+def adapter_bytes(request: Request, w: Widths, copies: float) -> float:
+    """Return bytes per token and layer that adapters add: each adapted matrix keeps its dropped-out input and the mask,
+    (c + 1) x inputs (PEFT drops out per matrix). ``copies`` of c (a d + 2 k d) stand for what stacks with one fused
+    projection keep beside that (fitted)."""
     if request.method == "full":
         return 0.0
     m, parts = request.model, target_parts(request.lora_targets)
-    wide = (w.compute + 1.0) * (
-        (m.hidden if parts & {"q", "k", "v"} else 0)
-        + (m.q_width if "o" in parts else 0)
-        + ((m.matrices - 1) * m.hidden + m.ffn if "mlp" in parts else 0)
-    )
-    return wide
-
-
-def matrix_columns(request: Request) -> float:
-    """Return inputs and outputs of all matrices of a block, in columns."""
-    m = request.model
-    inputs = 2.0 * m.hidden + m.q_width + m.mlp_width
-    return inputs + m.q_width + 2 * m.kv_width + 2 * m.hidden + (m.matrices - 1) * m.mlp_width
+    inputs = m.hidden * len(parts & {"q", "k", "v"}) + (m.q_width if "o" in parts else 0)
+    if "mlp" in parts:
+        inputs += (m.matrices - 1) * m.hidden + m.ffn
+    return (w.compute + 1.0) * inputs + copies * w.compute * (m.q_width + 2 * m.kv_width)
 
 
 def block_bytes(request: Request, layout: Layout, w: Widths, constants: dict[str, float]) -> tuple[float, float]:
     """Return bytes per token of one block without recompute: what tensor parallelism splits, and what it does not.
 
-    A quantised matrix multiplies through its own autograd function, which keeps a share of its inputs and outputs
-    (fitted). The inputs of the two column-split matrices are kept gathered, c h each (Megatron's own kernels gather
+    A quantised matrix multiplies through its own autograd function, which keeps its input even where it is frozen
+    (bitsandbytes), c (2 h + f) that would not be kept otherwise. The inputs of the two column-split matrices are kept gathered, c h each (Megatron's own kernels gather
     them again instead). Without sequence parallelism norms (and dropout masks, 1 byte each, two per block) are whole
     on every rank.
     """
     m = request.model
     fused = fused_kernels(request, layout)
     split = attention_bytes(request, layout, w, request.seq_len / layout.cp) + mlp_bytes(request, w, fused)
-    split += adapter_bytes(request, w)
+    split += adapter_bytes(request, w, constants["adapter_copies"])
     whole = 2 * norm_bytes(m, w, fused_norms(request, layout), request.method == "full") + (
         2.0 * m.hidden if m.dropout else 0.0
     )
@@ -109,7 +105,7 @@ def block_bytes(request: Request, layout: Layout, w: Widths, constants: dict[str
             * (1 if not layout.sequence_parallel else layout.tp)
         )
     if request.base_quantization:
-        split += constants["quantised_kept"] * w.compute * matrix_columns(request)
+        split += constants["quantised_kept"] * w.compute * (2.0 * m.hidden + m.mlp_width)
     return split, whole
 
 
@@ -138,8 +134,8 @@ def kept_bytes(request: Request, layout: Layout, w: Widths, split: float, whole:
 def logits_bytes(request: Request, layout: Layout, w: Widths, tokens: float, constants: dict[str, float]) -> float:
     """Return bytes of logits and loss at their peak: tokens x vocabulary x bytes, split over tensor ranks.
 
-    standard: 16-bit logits 2, fp32 copy 4, log-softmax 4, gradient 4 (fp32: 12). chunked: logits and log-softmax stay
-    in 16 bits, the rest one chunk at a time. fused: a slice of the tokens at a time, the gradient of the input stays.
+    standard: 16-bit logits 2, fp32 copy 4, log-softmax 4, gradient 4 (fp32: 12). chunked: 16-bit logits 2, the
+    log-softmax of each chunk 4, gradient 2; the fp32 copy one chunk at a time. fused: a slice of the tokens at a time, the gradient of the input stays.
     """
     m = request.model
     if m.arch == "encoder" and m.vocab <= 2000:
