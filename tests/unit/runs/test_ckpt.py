@@ -182,3 +182,78 @@ def test_nothing_there_yet(capsys, tmp_path):
     code, _out, err = asked(capsys, "resume-point", empty)
     assert code == 1 and "step 0" in err
     assert asked(capsys, "verify", empty)[0] == 1
+
+
+# ---- a run ----
+
+
+class FakePlace:
+    """Answers as a box does: two checkpoints, one of them copied, and one that was refuted."""
+
+    name = "box-1"
+
+    def __init__(self):
+        self.sha256 = {"ckpt/step-10/a": "1" * 64, "ckpt/step-20/a": "2" * 64}
+
+    def call(self, name, request, timeout_s=0.0):
+        if name == "tree_list":
+            entries = [
+                {"path": path, "bytes": 5, "sha256": self.sha256[path], "mtime_ns": 1, "mode": 420}
+                for path in request["paths"]
+                if path in self.sha256
+            ]
+            return {"base": request["base"], "entries": entries, "moving": []}
+        assert name == "run_manifest" and request == {"run": "job-260101-abcd"}
+
+        def one(step, sha256, loss):
+            files = [{"path": f"ckpt/step-{step}/a", "sha256": sha256 * 64, "bytes": 5}]
+            metric = {"step": step, "val_loss": loss, "note": "x"}
+            more = {"bytes": 5, "mtime_ns": step, "level": "tensors", "w": 7.0}
+            return {"path": f"ckpt/step-{step}", "step": step, "files": files, "metric": metric, **more}
+
+        return {
+            "work": "/root/work",
+            "spec": {"artifacts": {"checkpoints": "ckpt"}},
+            "checkpoints": [one(20, "2", 0.5), one(10, "1", 0.25)],
+            "copies": [{"sha256": "1" * 64, "place": "mount:/mnt", "path": "a", "read_back": "storage", "wall_s": 1.0}],
+            "bad_checkpoints": [{"path": "ckpt/step-15", "why": "a: the end is missing"}],
+        }
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def box(monkeypatch):
+    from types import SimpleNamespace
+
+    from outlive.runs.home import Home
+
+    place = FakePlace()
+    monkeypatch.setattr(Home, "run_of", lambda self, word: SimpleNamespace(run="job-260101-abcd", box="box-1"))
+    monkeypatch.setattr(Home, "box_of", lambda self, word: None)
+    monkeypatch.setattr("outlive.runs.place.open_place", lambda home, box: place)
+    return place
+
+
+def test_the_checkpoints_of_a_run(capsys, box):
+    code, out, _err = asked(capsys, "ls", "job")
+    assert code == 0
+    lines = out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["step-10", "step-20", "step-15"]
+    assert "tensors, copied" in lines[1] and "copied" not in lines[2] and "the end is missing" in lines[3]
+    assert asked(capsys, "best", "job")[1] == "box-1:/root/work/ckpt/step-10\n"
+    assert asked(capsys, "resume-point", "job")[1] == "box-1:/root/work/ckpt/step-20\n"
+    assert as_json(capsys, "ls", "job")[1]["run"] == "job-260101-abcd"
+
+
+def test_a_runs_files_are_read_again_on_its_box(capsys, box):
+    assert asked(capsys, "verify", "job", "step-20")[0] == 0
+    assert asked(capsys, "verify", "job")[0] == 1  # the refuted one
+    box.sha256["ckpt/step-20/a"] = "9" * 64
+    assert asked(capsys, "verify", "job", "step-20")[0] == 1
+    code, out, err = asked(capsys, "resume-point", "job")
+    assert code == 0 and out.endswith("step-10\n") and "step-20 was passed over" in err
+    del box.sha256["ckpt/step-10/a"]
+    code, _out, err = asked(capsys, "resume-point", "job")
+    assert code == 1 and "ckpt/step-10/a is missing" in err and "step-15" in err
