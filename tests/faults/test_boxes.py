@@ -6,10 +6,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from servers import ran
+from servers import onbox, ran
 
 from outlive import errors
 from outlive.runs import demo_work
+from outlive.runs.adopt import adopt
+from outlive.runs.ask import stop
 from outlive.runs.home import Home
 from outlive.runs.look import look
 from outlive.runs.up import up
@@ -56,3 +58,22 @@ def test_a_box_whose_directory_was_moved_is_the_same_box(tmp_path: Path) -> None
     again = up(home, [f"local:{tmp_path}/two"], root=str(tmp_path / "two"), budget_s=2.0)
     assert not again.new and again.place.name == place.name
     assert again.place.box.root == str(tmp_path / "two")
+
+
+def test_a_supervisor_of_another_version_is_read_and_asked(tmp_path: Path) -> None:
+    """The client was updated while the run was going: the program beside the run stays what it was."""
+    program = onbox.pack(tmp_path / "supervisor-0000.pyz")
+    box = onbox.Box(program, tmp_path / "box")
+    try:
+        run = box.python(COUNTS)
+        run.until_journal("first_line", 120)
+        home = Home(tmp_path / "state")
+        taken = adopt(home, [f"local:{tmp_path}/box"], root=str(tmp_path / "box"), budget_s=2.0)
+        (status,) = taken.runs
+        assert status["run"] == run.id and status["work_alive"] and taken.woke == []
+        answer = stop(home, home.run_of(run.id), grace_s=1.0, wait_s=60.0)
+        assert answer.answered and answer.ok
+        run.until_journal("ended", 120)
+        assert len(run.journal("supervisor")) == 1, "no second supervisor took it over"
+    finally:
+        box.end()
