@@ -33,7 +33,7 @@ def outlive(capsys, *words):
 # ---- the search ----
 
 
-@pytest.mark.parametrize("half", ["tuning", "held_out"])
+@pytest.mark.parametrize("half", ["tuning", "held_out", "later"])
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_recorded_questions_find_their_page_among_the_first_three(half, lang):
     asked = [
