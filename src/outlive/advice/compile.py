@@ -51,7 +51,7 @@ def read_rules(folder: Path = RULES) -> dict[str, dict[str, Any]]:
 def compact(rule: dict[str, Any]) -> list[Any] | None:
     """Return what the engine needs of a rule, or None when it reads no line of a log by itself.
 
-    [id, class, severity, remedy, depth, [[regex, role, strings], ...], [anti-pattern, ...], needs_error]: one small regex
+    [id, class, severity, remedy, depth, [[regex, role, strings], ...], [anti, ...], needs_error]: one small regex
     for each alternative, so that a box compiles only those whose strings stand in its log.
     """
     evidence = rule.get("evidence") or {}

@@ -43,8 +43,8 @@ _RETRY = re.compile(
 )
 _ERROR = re.compile(
     r"\w(?:Error|Exception|Failure|NotFound|Timeout|Exit)\b|\b(?i:error|fatal|failed|failure|critical|usage|aborting|exiting"
-    r"|stopping|exited|panic|terminated|refused|denied|not found|no such|timed out)\b|^[EF]\b|\[[EF]\d|\[[EF] |NCCL WARN"
-    r"|Traceback|\bSTDERR\b|ran for \d+ milliseconds"
+    r"|stopping|exited|panic|terminated|refused|denied|not found|no such|timed out)\b|^[EF]\b|\[[EF]\d|\[[EF] "
+    r"|NCCL WARN|Traceback|\bSTDERR\b|ran for \d+ milliseconds"
 )
 _RANK = re.compile(r"(?:\brank|local_rank|\[rank|\btask)[ =:]*(\d{1,5})\b|^\s*(\d{1,4}): ", re.IGNORECASE)
 

@@ -11,9 +11,9 @@ import re
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 NUMBER = (
-    r"[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?"
-    r"|\d+\.?\d*(?:[eE][-+]?\d+)?"
-    r"|\.\d+(?:[eE][-+]?\d+)?"
+    r"[-+]?(?:\d{1,3}(?:,\d{3}){1,8}(?!\d)(?:\.\d{1,24})?"
+    r"|\d{1,24}(?:\.\d{0,24})?(?:[eE][-+]?\d{1,4})?"  # bounded: an unbounded one is tried at every length
+    r"|\.\d{1,24}(?:[eE][-+]?\d{1,4})?"
     r"|nan\b|inf(?:inity)?\b)"
 )
 """One number as programs print it: thousands separators, exponents, nan and inf."""
@@ -29,7 +29,7 @@ _FIELD = re.compile(
     re.IGNORECASE,
 )
 _RATE = re.compile(
-    r"(?<![\w.])(?P<num>\d[\d,]*\.?\d*)\s?(?P<unit>[kKMG]?)\s?(?:tokens?|tok|toks)\s?/\s?s(?:ec(?:ond)?)?\b",
+    r"(?<![\w.])(?P<num>\d[\d,]{0,20}(?:\.\d{0,12})?)\s?(?P<unit>[kKMG]?)\s?(?:tokens?|tok|toks)\s?/\s?s(?:ec(?:ond)?)?\b",
     re.IGNORECASE,
 )
 _SPLIT = re.compile(r"[\s_./@-]+|(?<=[a-z])(?=[A-Z])")

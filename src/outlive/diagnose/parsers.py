@@ -31,7 +31,7 @@ _CODE_LINE = re.compile(
     r"File \"|Traceback \(|\s{2,40}[\w.\[\], ]{1,80}\s=\s.*[A-Za-z(*]|\s{2,40}(?:return|raise|assert|if|for|def|self\."
     r"|print\()|[│|]\s*(?:❱\s*)?\d+\s│"
 )
-_DUMP = re.compile(r"[A-Za-z_]\w*\((?:[A-Za-z_]\w*=)|(?:^|\s)--?[A-Za-z][\w-]*[= ]|^\s*(?:\$|\+|>>>)\s")
+_DUMP = re.compile(r"\w\([A-Za-z_]\w{0,80}=|(?:^|\s)--?[A-Za-z][\w-]*[= ]|^\s*(?:\$|\+|>>>)\s")
 _DUMP_WORD = re.compile(
     r"\b(?:config|args|arguments|namespace|hparams|hyperparameters|params|options|settings|kwargs|defaults)\b", re.I
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 import sys
@@ -127,7 +128,7 @@ def _file(path: str) -> Iterator[bytes]:
         with open(path, "rb") as handle:
             head = handle.read(PIECE_BYTES)
             if head.startswith(_GZIP):
-                yield from _unzipped(path)
+                yield from _inflated(itertools.chain([head], iter(lambda: handle.read(PIECE_BYTES), b"")))
                 return
             if _binary(head):
                 raise errors.UsageError(f"{path} is no text: it holds zero bytes, as binary files do", safe=SAFE)
@@ -141,48 +142,30 @@ def _file(path: str) -> Iterator[bytes]:
         raise errors.UsageError(f"{path} cannot be read: {error.strerror or error}", safe=SAFE) from error
 
 
-def _unzipped(path: str) -> Iterator[bytes]:
-    import gzip
+def _stream(stream: Any) -> Iterator[bytes]:
+    parts = iter(lambda: stream.read1(PIECE_BYTES), b"")
+    first = next(parts, b"")
+    rest = itertools.chain([first], parts)
+    return _inflated(rest) if first.startswith(_GZIP) else rest
+
+
+def _inflated(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Unpack gzip, several members too. What is cut short or damaged gives what came before."""
     import zlib
 
-    with gzip.open(path, "rb") as handle:
-        while True:
+    inflate = zlib.decompressobj(31)
+    for part in parts:
+        while part:
             try:
-                piece = handle.read(PIECE_BYTES)
-            except (EOFError, gzip.BadGzipFile, zlib.error):
-                return  # cut short: what came before the end is read
-            if not piece:
+                yield inflate.decompress(part)
+            except zlib.error:
                 return
-            yield piece
-
-
-def _stream(stream: Any) -> Iterator[bytes]:
-    first = True
-    while True:
-        piece = stream.read1(PIECE_BYTES)
-        if not piece:
-            return
-        if first and piece.startswith(_GZIP):
-            import zlib
-
-            inflate = zlib.decompressobj(31)
-            for part in _chain(piece, stream):
-                try:
-                    yield inflate.decompress(part)
-                except zlib.error:
-                    return
-            return
-        first = False
-        yield piece
-
-
-def _chain(first: bytes, stream: Any) -> Iterator[bytes]:
-    yield first
-    while piece := stream.read1(PIECE_BYTES):
-        yield piece
+            part = inflate.unused_data
+            if part:
+                inflate = zlib.decompressobj(31)
 
 
 def _binary(head: bytes) -> bool:
     """Whether this is no log: many zero bytes. A log that gave space back begins with zeros only."""
     body = head.lstrip(b"\0")
-    return body.count(b"\0") > max(8, len(body) // 50)
+    return body.count(b"\0") > max(8, len(body) // 1000)

@@ -1,5 +1,6 @@
 import json
 import math
+import time
 
 import pytest
 
@@ -226,3 +227,16 @@ def test_hostile_lines_end_quickly_and_quietly():
         "step 1e999999 loss 1e999999",
     ):
         assert isinstance(read(text + "\n"), list)
+
+
+@pytest.mark.parametrize("line", [b"loss 1 " + b"a" * 3900, b"loss " + b"1" * 3900, b"loss 1," + b"111," * 970])
+def test_long_words_cost_no_more_than_short_ones(line):
+    def cost_s(data):
+        begin = time.process_time()
+        parser = MetricParser()
+        parser.feed(data)
+        parser.flush()
+        return time.process_time() - begin
+
+    short = cost_s((b"loss 1 " + b"a " * 1950 + b"\n") * 20)
+    assert cost_s((line + b"\n") * 20) < 40 * short + 2.0  # it was a thousand times as much

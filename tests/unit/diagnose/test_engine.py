@@ -1,0 +1,228 @@
+"""The engine on whole logs: who failed first, what followed, and what was no failure at all."""
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from outlive.diagnose.engine import Engine
+from outlive.diagnose.rulebook import Rulebook, rulebook
+from outlive.diagnose.verdict import judge
+
+RECORDED = Path(__file__).resolve().parents[2] / "recorded" / "diagnose" / "second.txt"
+BENIGN = {"healthy", "benign_warning", "fp16_overflow_benign"}
+LOSSES = "".join("step %d loss %.2f\n" % (n, 3.0 - n * 0.01) for n in range(20))
+
+
+def read(*logs):
+    engine = Engine()
+    for number, log in enumerate(logs):
+        engine.begin("log%d" % number)
+        engine.feed(log if isinstance(log, bytes) else log.encode("utf-8"))
+    return judge(engine)
+
+
+def root(*logs):
+    errors = [f for f in read(*logs) if f.severity == "error"]
+    return errors[0].cls if errors else None
+
+
+def cases():
+    for part in re.split(r"(?m)^=== ", RECORDED.read_text("utf-8"))[1:]:
+        head, log = part.split("\n", 1)
+        words = [w.strip() for w in head.split("|", 3)]
+        yield words[0], words[1].split(","), log
+
+
+def test_the_second_set_stays_understood():
+    wrong, alarms, count = [], [], 0
+    for name, labels, log in cases():
+        found = read(log)
+        count += 1
+        if labels[0] in BENIGN:
+            if any(f.severity == "error" for f in found):
+                alarms.append(name)
+        elif not found or found[0].cls not in labels:
+            wrong.append(name)
+    assert count > 100
+    assert not alarms
+    assert len(wrong) <= count * 0.05, wrong
+
+
+@pytest.mark.parametrize(
+    ("log", "cls"),
+    [
+        # the first failing rank, not the ranks that waited for it
+        (
+            "[rank5]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
+            "[rank1]: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9, OpType=ALLREDUCE)\n"
+            "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n",
+            "cuda_oom",
+        ),
+        # the counter of the scheduler, not the bus error that came of it
+        (
+            "srun: error: n1: task 3: Bus error\n"
+            "slurmstepd: error: Detected 1 oom_kill event in StepId=9.0. Some step tasks have been OOM Killed.\n",
+            "host_oom_cgroup",
+        ),
+        # shared memory says "no space" too
+        (
+            "RuntimeError: unable to write to file </torch_91_22>: No space left on device (28)\n",
+            "shm_too_small",
+        ),
+        # bytes are free, inodes are not
+        (
+            "OSError: [Errno 28] No space left on device: 'a'\n"
+            "/dev/sda2        25G   17G  6.9G  71% /\n/dev/sda2        1.6M  1.6M     4  100% /\n",
+            "inode_exhausted",
+        ),
+        # hardware before everything that the program said about it
+        (
+            "RuntimeError: CUDA error: unspecified launch failure\n"
+            "NVRM: Xid (PCI:0000:02:00): 79, GPU has fallen off the bus.\n",
+            "xid_hardware",
+        ),
+        # a chain: the first exception is the cause of the second
+        (
+            "Traceback (most recent call last):\n  File 'a.py', line 3, in f\n"
+            "socket.gaierror: [Errno -2] Name or service not known\n\n"
+            "During handling of the above exception, another exception occurred:\n\n"
+            "Traceback (most recent call last):\n  File 'b.py', line 4, in g\n"
+            "RuntimeError: could not set up the model\n",
+            "hf_download_stall",
+        ),
+        # an exception of a class that no rule knows, by the form of its traceback
+        (
+            "Traceback (most recent call last):\n  File 'a.py', line 3, in f\n    g()\nshop.Empty: nothing left\n",
+            "python_exception_generic",
+        ),
+        # the destructor's complaint is not the failure
+        (
+            "RuntimeError: Error building extension 'cpu_adam'\n"
+            "Exception ignored in: <function A.__del__ at 0x7f>\nTraceback (most recent call last):\n"
+            "AttributeError: 'A' object has no attribute 'ds_opt_adam'\n",
+            "extension_build_failed",
+        ),
+        ("step 88000 loss 1.92\n-- Reboot --\nkernel: Linux version 5.15.0\n", "reboot"),
+        (LOSSES + "step 20 loss nan\nstep 21 loss nan\nstep 22 loss nan\n", "nan_loss"),
+        (LOSSES + "step 20 loss 9.2\nstep 21 loss 9.9\nstep 22 loss 9.7\n", "loss_spike_divergence"),
+    ],
+)
+def test_the_root_cause_wins(log, cls):
+    assert root(log) == cls
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        LOSSES,
+        "Traceback (most recent call last):\n  File 'a.py', line 1, in f\nValueError: bad line\n" + LOSSES,
+        "WARNING: CUDA out of memory with batch size 64, trying again with 32\n" + LOSSES,
+        "Retrying in 1s [Retry 1/5].\nrequests.exceptions.ReadTimeout: Read timed out.\n" + LOSSES,
+        "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768\n" + LOSSES,
+        "E0000 cuda_dnn.cc:8310] Unable to register cuDNN factory: one has already been registered\n" + LOSSES,
+        "tests/test_a.py::test_raises_OutOfMemoryError PASSED\n==== 2 passed in 1.2s ====\n",
+        "n1:3:9 [0] NCCL INFO NET/Plugin: Failed to find ncclNetPlugin_v8 symbol.\n" + LOSSES,
+        LOSSES + "step 20 loss 9.2\nstep 21 loss 2.8\nstep 22 loss 2.7\n",
+        "UserWarning: resource_tracker: There appear to be 1 leaked semaphore objects to clean up at shutdown\n",
+        "",
+    ],
+)
+def test_nothing_is_wrong_here(log):
+    assert root(log) is None
+
+
+def test_ranks_in_one_stream_and_in_logs_of_their_own_give_the_same_root():
+    first = "[rank3]: RuntimeError: CUDA error: device-side assert triggered\n"
+    others = "[rank0]: ncclRemoteError: A call failed possibly due to a network error or a remote process exiting\n"
+    assert root(first + others) == root(others + first) == root(others, first) == "device_side_assert"
+
+
+def test_evidence_has_place_and_rank_and_consequences_are_folded():
+    finding = read("a\n[rank5]: torch.OutOfMemoryError: CUDA out of memory.\n[rank1]: ncclRemoteError: x\n")[0]
+    assert (finding.evidence[0].line, finding.evidence[0].rank) == (2, 5)
+    assert "peer-died" in finding.consequences
+
+
+def test_any_chunks_give_the_same_findings():
+    log = (LOSSES + "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\n").encode()
+    whole = [(f.rule, f.times) for f in read(log)]
+    engine = Engine()
+    engine.begin("log0")
+    for i in range(0, len(log), 7):
+        engine.feed(log[i : i + 7])
+    assert [(f.rule, f.times) for f in judge(engine)] == whole
+
+
+def test_memory_does_not_grow_with_the_log():
+    engine = Engine()
+    engine.begin("x")
+    for n in range(3000):
+        engine.feed(b"[rank%d]: RuntimeError: CUDA out of memory. Tried to allocate %d MiB\n" % (n % 64, n))
+    kept = engine.kept["gpu-out-of-memory"]
+    assert kept.count == 3000 and len(kept.all()) < 20
+    assert judge(engine)[0].times == 3000
+
+
+def test_hostile_input_ends_and_costs_no_more_than_its_size():
+    random.seed(7)
+    words = [
+        b"Error",
+        b"error:",
+        b"CUDA",
+        b"NCCL",
+        b"No space left",
+        b"(",
+        b"[",
+        b"\xff\xfe",
+        b"\xe4\xb8",
+        b"\r",
+        b"\x1b[31m",
+    ]
+    inputs = [
+        bytes(random.randrange(256) for _ in range(20000)),
+        b"\r" * 1000000,
+        b"Error" * 20000,
+        b"(" * 100000,
+        b"loss " + b"9" * 100000,
+        b"a." * 50000 + b"Error: x",
+        b" ".join(random.choice(words) for _ in range(20000)),
+        "錯誤：記憶體不足".encode("utf-8")[:-1] * 2000,
+    ]
+    for data in inputs:
+        engine = Engine()
+        engine.begin("")
+        engine.feed(data)
+        judge(engine)
+
+
+def test_work_grows_with_the_log_and_not_with_its_square():
+    def tried(lines):
+        engine = Engine(Rulebook(_data()))
+        engine.begin("")
+        engine.feed(b"".join(b"%s failed with Error: cannot connect to host\n" % word for word in lines))
+        judge(engine)
+        return engine.book.tried
+
+    words = [bytes(random.Random(n).sample(range(97, 123), 9)) for n in range(400)]
+    assert tried(words) <= 3 * 4 * tried(words[:100])
+
+
+def _data():
+    import json
+    import pkgutil
+
+    return json.loads(pkgutil.get_data("outlive.diagnose", "patterns.json").decode("utf-8"))
+
+
+def test_a_rule_is_compiled_only_when_its_words_stand_in_the_log():
+    book = Rulebook(_data())
+    assert book.hits("Epoch 3 done in 12 s", "Epoch 3 done in 12 s") == ()
+    assert book.tried == 0
+
+
+def test_numbers_decide_where_they_carry_meaning():
+    book = rulebook()
+    assert "native-crash" in [h.rule.id for h in book.hits("exitcode : -11 (pid: 4)", "exitcode : -11 (pid: 4)")]
+    assert "native-crash" not in [h.rule.id for h in book.hits("exitcode : -15 (pid: 4)", "exitcode : -15 (pid: 4)")]
