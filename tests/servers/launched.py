@@ -32,6 +32,7 @@ done = json.loads(state.read_text()) if state.exists() else {"step": 0, "starts"
 if dist.get_rank() == 0:
     done["starts"].append(done["step"])
     done["worlds"].append(dist.get_world_size())
+dist_last = dist.get_rank() == dist.get_world_size() - 1
 dist.barrier()
 while done["step"] < steps:
     if done["step"] == crash_at and dist.get_rank() == dist.get_world_size() - 1 and not (folder / "crashed").exists():
@@ -48,6 +49,9 @@ while done["step"] < steps:
         (folder / "aside").replace(state)
     dist.barrier()
 dist.destroy_process_group()
+if stop and dist_last:  # still writing its part when the others are gone
+    time.sleep(3)
+    (folder / "last").touch()
 os._exit(0)  # the end of the interpreter is not what is tested
 """
 

@@ -49,7 +49,7 @@ def network(launch: Launch) -> list[tuple[str, str]]:
         ("NCCL_DEBUG", "WARN"),
         ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
         ("TORCH_NCCL_DUMP_ON_TIMEOUT", "1"),
-        ("TORCH_NCCL_TRACE_BUFFER_SIZE", "2000"),
+        ("TORCH_FR_BUFFER_SIZE", "2000"),
     ]
     return pairs
 

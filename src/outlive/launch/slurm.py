@@ -57,7 +57,9 @@ def render(launch: Launch) -> Rendering:
         asked="\n".join(asked),
         checkpoints=quote(launch.checkpoint_dir),
         environment=exports(environment(launch, restarts=True)),
-        command=lines([["srun", f"--cpus-per-task={cpus}", "--kill-on-bad-exit=1"], *command]),
+        command=lines(
+            [["srun", f"--cpus-per-task={cpus}", "--kill-on-bad-exit=1", Raw('bash -c "$ON_NODE" node')], *command]
+        ),
     )
     return Rendering(
         (File("job.sh", text, "for sbatch; may be submitted twice, the second waits for the first"),),

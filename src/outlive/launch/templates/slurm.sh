@@ -25,8 +25,23 @@ echo "start ${SLURM_RESTART_COUNT:-0} of job $SLURM_JOB_ID on $SLURM_JOB_NODELIS
 @{environment}
 
 # Slurm wakes this shell before the limit. The work gets TERM: it saves and ends.
+export ASKED="$CHECKPOINTS/.asked-$SLURM_JOB_ID"
+rm -f "$ASKED"
 asked=0
-trap 'asked=1; echo "the time limit is near: asking the work to save and end"; scancel --signal=TERM "$SLURM_JOB_ID"' USR1
+ask() {
+    asked=1
+    echo "the time limit is near: asking the work to save and end"
+    : >"$ASKED"
+    scancel --signal=TERM "$SLURM_JOB_ID"
+}
+trap ask USR1
+
+# A crash on one node ends the others. A node that was asked and is done must not: they may still be saving.
+ON_NODE='trap : TERM
+"$@"
+status=$?
+[ ! -e "$ASKED" ] || exit 0
+exit "$status"'
 
 @{command} &
 step=$!
@@ -37,7 +52,7 @@ while :; do
 done
 
 if [ "$asked" -eq 0 ]; then
-    rm -f "$since"
+    rm -f "$since" "$ASKED"
     echo "the work ended with status $status"
     exit "$status"
 fi
@@ -45,10 +60,10 @@ fi
 # Files being written and locks do not count.
 new=$(cd "$CHECKPOINTS" && find . -mindepth 1 ! -path '*/.*' ! -name '*.lock' -newer ".since-$SLURM_JOB_ID" -print | head -n 1)
 if [ -z "$new" ]; then
-    rm -f "$since"
+    rm -f "$since" "$ASKED"
     echo "no new checkpoint since this start: not queued again. Give it more time, or save more often" >&2
     exit 1
 fi
-rm -f "$since"
+rm -f "$since" "$ASKED"
 echo "queued again, to resume from the newest checkpoint"
 scontrol requeue "$SLURM_JOB_ID"
