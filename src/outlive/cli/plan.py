@@ -67,6 +67,9 @@ def add_parser(subparsers: Any) -> None:
     shown.add_argument("--json", action="store_true", help="one JSON object on stdout")
     shown.add_argument("--explain", action="store_true", help="every term with its numbers put in")
     shown.add_argument("--html", metavar="FILE", help="write a page with plots")
+    shown.add_argument("--measure", action="store_true", help="two tiny steps here, predicted against measured (torch)")
+    shown.add_argument("--save", action="store_true", help="with --measure: keep the correction for this GPU")
+    shown.add_argument("--corrected", action="store_true", help="apply the correction kept for this GPU")
     emit.add_arguments(parser)
     parser.set_defaults(func=run, takes_command=True)
 
@@ -82,6 +85,10 @@ def run(args: argparse.Namespace) -> int:
     from outlive.views import plan_view
 
     request = from_mapping(mapping, strict=strict)
+    if args.measure:
+        return _measure(args, request)
+    if args.corrected:
+        request = _corrected(request)
     found = plan(request)
     if getattr(args, "emit", None):
         return _emit(args, found)
@@ -109,6 +116,40 @@ def run(args: argparse.Namespace) -> int:
         data["explained"] = plan_terms.data(request, found.choice)
     result(args, data, lines)
     return 0
+
+
+def _measure(args: argparse.Namespace, request: Any) -> int:
+    from outlive.cli.printing import result
+    from outlive.views import plan_measured
+
+    try:
+        from outlive.plan.measure import measure
+    except ImportError as error:
+        raise errors.UsageError(
+            f"--measure trains two tiny steps and needs torch: {error}", safe=SAFE, next=[["pip", "install", "torch"]]
+        ) from error
+    found = measure(request)
+    kept = ""
+    if args.save:
+        from outlive.runs.home import state_dir
+
+        kept = str(plan_measured.keep(found, request.gpu.key, state_dir()))
+    result(args, plan_measured.data(found, kept), lambda: plan_measured.lines(found, kept))
+    return 0
+
+
+def _corrected(request: Any) -> Any:
+    from outlive.runs.home import state_dir
+    from outlive.views import plan_measured
+
+    found = plan_measured.kept(request.gpu.key, state_dir())
+    if found is None:
+        raise errors.UsageError(
+            f"no correction is kept for {request.gpu.key}",
+            safe=SAFE,
+            next=[["outlive", "plan", "--measure", "--save", "--gpu", request.gpu.key]],
+        )
+    return request._replace(activation_scale=found[0], speed_scale=found[1] or 1.0)
 
 
 def _emit(args: argparse.Namespace, found: Any) -> int:

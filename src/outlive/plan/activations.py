@@ -84,9 +84,9 @@ def block_bytes(request: Request, layout: Layout, w: Widths, constants: dict[str
     """Return bytes per token of one block without recompute: what tensor parallelism splits, and what it does not.
 
     A quantised matrix multiplies through its own autograd function, which keeps its input even where it is frozen
-    (bitsandbytes), c (2 h + f) that would not be kept otherwise. The inputs of the two column-split matrices are kept gathered, c h each (Megatron's own kernels gather
-    them again instead). Without sequence parallelism norms (and dropout masks, 1 byte each, two per block) are whole
-    on every rank.
+    (bitsandbytes), c (2 h + f) that would not be kept otherwise. The inputs of the two column-split matrices are kept
+    gathered, c h each (Megatron's own kernels gather them again instead). Without sequence parallelism norms (and
+    dropout masks, 1 byte each, two per block) are whole on every rank.
     """
     m = request.model
     fused = fused_kernels(request, layout)
@@ -134,8 +134,9 @@ def kept_bytes(request: Request, layout: Layout, w: Widths, split: float, whole:
 def logits_bytes(request: Request, layout: Layout, w: Widths, tokens: float, constants: dict[str, float]) -> float:
     """Return bytes of logits and loss at their peak: tokens x vocabulary x bytes, split over tensor ranks.
 
-    standard: 16-bit logits 2, fp32 copy 4, log-softmax 4, gradient 4 (fp32: 12). chunked: 16-bit logits 2, the
-    log-softmax of each chunk 4, gradient 2; the fp32 copy one chunk at a time. fused: a slice of the tokens at a time, the gradient of the input stays.
+    standard: 16-bit logits 2, fp32 copy 4, log-softmax 4, gradient 4 (fp32: 12). chunked: 16-bit logits 2, the log-
+    softmax of each chunk 4, gradient 2; the fp32 copy one chunk at a time. fused: a slice of the tokens at a time, the
+    gradient of the input stays.
     """
     m = request.model
     if m.arch == "encoder" and m.vocab <= 2000:

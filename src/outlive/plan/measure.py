@@ -1,8 +1,8 @@
 """Two tiny training steps on this machine: what the planner predicts against what happens.
 
 The one module of the planner that imports torch. A few blocks of the model, with its own widths, train on random
-tokens. On a GPU the peak that the allocator counted is compared; on a CPU the bytes that autograd keeps for the backward
-pass are counted one storage at a time. Model states are compared in both cases.
+tokens. On a GPU the peak that the allocator counted is compared; on a CPU the bytes that autograd keeps for the
+backward pass are counted one storage at a time. Model states are compared in both cases.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ def _stage(request: Request, layout: Layout, w: Widths, c: dict[str, float], *, 
     buffers = buffer_bytes(request, layout, w, trained, trained / layout.shard_group)
 
     tokens = layout.micro_batch * request.seq_len / layout.cp
-    split, whole = block_bytes(request, layout, w, c)
+    split, whole = (part * request.activation_scale for part in block_bytes(request, layout, w, c))
     kept = kept_bytes(request, layout, w, split, whole)
     flight = in_flight(layout, first)
     activations = tokens * layers * kept * flight

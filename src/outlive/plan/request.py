@@ -68,6 +68,9 @@ class Request(NamedTuple):
     grad_dtype: str | None = None
     layout: Layout | None = None
     network_gb_s: float | None = None
+    activation_scale: float = 1.0
+    """Measured over predicted on this machine, where it was measured; likewise for speed."""
+    speed_scale: float = 1.0
     id: str = ""
     warnings: tuple[str, ...] = ()
 

@@ -179,6 +179,7 @@ def speed(request: Request, layout: Layout, c: dict[str, float] | None = None) -
         c["other"] - c["scale_loss"] * math.log2(max(1.0, layout.world / request.gpus_per_node))
     )
     total_tokens = float(steps * layout.micro_batch * request.seq_len * layout.dp)
+    step /= request.speed_scale
     per_gpu = total_tokens / step / layout.world
     peak = gpu.fp8_tflops * 1e12 if request.precision == "fp8-mixed" and gpu.fp8_tflops else peak16
     factor = c["range_factor"] * (1.0 if known(request) else 1.15)
