@@ -30,24 +30,38 @@ JUDGES = re.compile(
 def eval_never_back(source: Source) -> Iterator[Hit]:
     for call in source.calls_by_tail.get("eval", []):
         who = base(call.func)
-        loops = source.loops_of(call)
-        if not loops or not is_model(last_word(who)) or call.args:
+        if not is_model(last_word(who)) or call.args:
             continue
-        loop = loops[-1]
-        words = source.reached_words(loop)
-        back = any(
-            not (one.args and constant(one.args[0]) is False)
-            for one in [*calls_in(loop, "train")]
-            if is_model(last_word(base(one.func)))
-        )
-        if back or _trained_in_callee(source, loop, last_word(who)) or "set_training" in words:
-            continue
-        trains = source.fragment or "backward" in words
-        if trains:
-            yield Hit(call, {"name": who})
+        for one, loop in _rounds(source, call):
+            words = one.reached_words(loop)
+            back = any(_switches_on(again) for again in calls_in(loop, "train"))
+            if back or _trained_in_callee(one, loop) or "set_training" in words:
+                continue
+            if source.fragment or "backward" in words:
+                yield Hit(call, {"name": who})
+                break
 
 
-def _trained_in_callee(source: Source, loop: ast.AST, name: str) -> bool:
+def _switches_on(call: ast.Call) -> bool:
+    off = bool(call.args) and constant(call.args[0]) is False
+    return not off and is_model(last_word(base(call.func)))
+
+
+def _rounds(source: Source, call: ast.Call) -> Iterator[tuple[Source, ast.AST]]:
+    """Yield the outermost loop around a place, or around each call of the function that holds it."""
+    loops = source.loops_of(call)
+    if loops:
+        yield source, loops[-1]
+        return
+    scope = source.scope(call)
+    if isinstance(scope, Function) and not calls_in(scope, "train"):
+        for one, place in source.called_from(scope):
+            around = one.loops_of(place)
+            if around:
+                yield one, around[-1]
+
+
+def _trained_in_callee(source: Source, loop: ast.AST) -> bool:
     """Return whether a function of the family that the loop calls has ``.train()`` on a model."""
     todo = [(word, 0) for word in words_of(loop)]
     seen: set[str] = set()

@@ -118,7 +118,7 @@ def _method(node: ast.ClassDef, name: str) -> Function | None:
 
 
 def generator_before_fork(source: Source) -> Iterator[Hit]:
-    if "worker_init_fn" in source.family_words:
+    if _seeds_data_sets(source):
         return
     for node in [*_datasets(source, "Dataset"), *_datasets(source, "IterableDataset")]:
         start, get = _method(node, "__init__"), _method(node, "__getitem__")
@@ -133,6 +133,18 @@ def generator_before_fork(source: Source) -> Iterator[Hit]:
                 get, 1
             ):
                 yield Hit(one, {"name": dotted(one.targets[0])})
+
+
+def _seeds_data_sets(source: Source) -> bool:
+    """Return whether a worker_init_fn that is given may give the data set a generator of its own."""
+    for call in source.family_calls("DataLoader"):
+        value = keyword(call, "worker_init_fn")
+        if value is None:
+            continue
+        known = source.reach.get(last_word(dotted(value)), [])
+        if not known or any({"dataset", "get_worker_info"} & one.reached_words(made) for one, made in known):
+            return True
+    return False
 
 
 def constant_worker_seed(source: Source) -> Iterator[Hit]:

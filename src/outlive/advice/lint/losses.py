@@ -198,7 +198,9 @@ def append_loss_tensor(source: Source) -> Iterator[Hit]:
         used = [one for one in calls_in(scope, "stack", "cat", "sum") if last_word(box) in words_of(one)]
         if used and not source.fragment:
             continue  # put together again: perhaps to go backward through all of them
-        if source.fragment or source.loop_of(call) is not None:
+        # in a method that a loop calls, only what is kept on the object outlives the step
+        kept = source.loop_of(call) is not None or (box.startswith("self.") and source.repeated(call))
+        if source.fragment or kept:
             yield Hit(call, {"name": box, "loss": loss})
 
 
@@ -209,7 +211,7 @@ def _live_loss(source: Source, loss: str, node: ast.AST) -> bool:
     scope = source.scope(node)
     here = getattr(node, "lineno", 0)
     goes = any(
-        base(call.func) == loss or any(loss in words_of(arg) for arg in call.args)
+        loss in words_of(call.func) or any(loss in words_of(arg) for arg in call.args)
         for call in calls_in(scope, "backward")
     )
     cut = [

@@ -151,7 +151,7 @@ def accum_no_divide(source: Source) -> Iterator[Hit]:
             continue
         around: ast.AST = source.loop_of(node) or source.scope(node)
         backwards = [call for call in calls_in(around, "backward") if call.lineno < node.lineno]
-        if not backwards or isinstance(around, Function):
+        if not backwards or (isinstance(around, Function) and not source.repeated(node)):
             continue
         if not any(_divides(one) for one in ast.walk(around)):
             yield Hit(backwards[-1])

@@ -36,7 +36,7 @@ def _collective(source: Source, call: ast.Call) -> bool:
     if any(word.arg in ("group", "process_group") for word in call.keywords):
         return False  # of a group: others may have no part in it
     if name in WRAPPERS:
-        return "accelerator" in who.lower()
+        return source.is_accelerator(who)
     if name not in COLLECTIVES:
         return False
     if who in ("dist", "torch.distributed", "distributed", "fabric", "self.fabric", "accelerator", "comm"):

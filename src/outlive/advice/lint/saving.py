@@ -117,17 +117,19 @@ def _never_rolls(source: Source, call: ast.Call, where: ast.expr, depth: int = 2
     """Return whether the target is a buffer, a temporary file, or a new name each time."""
     scope = source.scope(call)
     text, names = _spelt_out(source, scope, where)
-    handed = names & _arguments(scope)
-    if handed:  # the caller names the file
-        calls = source.called_from(scope) if isinstance(scope, Function) else []
-        if not calls or depth == 0:
-            return True
-        return any(_never_rolls(one, place, place, depth - 1) for one, place in calls)
     if re.search(r"buf|bytesio|\bstream\b|tmp|temp|\.part\b|fileno|rank", text, re.I):
         return True
-    return bool(
-        re.search(r"\b(\w+_)?(epochs?|steps?|iter\w*|idx|i|e|t|num|time|best|round|count)\b|strftime", text, re.I)
-    )
+    if re.search(r"\b(\w+_)?(epochs?|steps?|iter\w*|idx|i|e|t|num|time|round|count)\b|strftime", text, re.I):
+        return True
+    handed = names & _arguments(scope)
+    if not handed or not isinstance(scope, Function):
+        return False
+    # the caller names the file
+    calls = source.called_from(scope)
+    if not calls or depth == 0:
+        return True
+    given = [(one, place, value) for one, place in calls for value in _given(scope, place, handed)]
+    return not given or all(_never_rolls(one, place, value, depth - 1) for one, place, value in given)
 
 
 def _spelt_out(source: Source, scope: ast.AST, where: ast.expr) -> tuple[str, set[str]]:
@@ -143,6 +145,15 @@ def _spelt_out(source: Source, scope: ast.AST, where: ast.expr) -> tuple[str, se
         fresh = set().union(*map(words_of, values)) - names if values else set()
         names = names | fresh
     return text, names
+
+
+def _given(function: Function, call: ast.Call, names: set[str]) -> list[ast.expr]:
+    """Return what a call gives for these parameters of a function."""
+    parameters = [arg.arg for arg in [*function.args.posonlyargs, *function.args.args]]
+    if parameters[:1] in (["self"], ["cls"]) and isinstance(call.func, ast.Attribute):
+        parameters = parameters[1:]
+    found = [value for name, value in zip(parameters, call.args, strict=False) if name in names]
+    return found + [word.value for word in call.keywords if word.arg in names]
 
 
 def _arguments(scope: ast.AST) -> set[str]:
@@ -284,7 +295,7 @@ def accelerate_no_register(source: Source) -> Iterator[Hit]:
     prepared |= {word for call in source.calls_by_tail.get("prepare_scheduler", []) for word in words_of(call)}
     unpacked = any(has_unpacked(call) for call in source.calls_by_tail.get("prepare", []))
     for name in made:
-        if name not in prepared and not unpacked and "accelerator" in base(saves[0].func).lower():
+        if name not in prepared and not unpacked and source.is_accelerator(base(saves[0].func)):
             yield Hit(saves[0], {"name": name})
             return
 

@@ -23,7 +23,7 @@ SCHEDULER_CLASS = re.compile(
 )
 EMA_NAME = re.compile(r"(^|_)ema($|_|\d)|^(model_?ema|ema_?model|swa_model|averaged_model)$", re.I)
 EMA_CLASS = re.compile(r"^(AveragedModel|EMA|EMAModel|ModelEma\w*|ExponentialMovingAverage|\w+EMA)$")
-SCALER_CLASS = "GradScaler"
+ACCELERATOR = re.compile(r"^Accelerator$")
 MODEL_NAME = re.compile(
     r"^_?(\w*_)?(model|net|network|module|generator|discriminator|encoder|decoder|backbone|unet|policy)$", re.I
 )
@@ -213,6 +213,10 @@ class Source:
         """Return whether a name holds an optimizer."""
         return word in self.made_by(OPTIMIZER_CLASS) or bool(OPTIMIZER_NAME.match(word))
 
+    def is_accelerator(self, name: str) -> bool:
+        """Return whether a name holds an ``Accelerator``."""
+        return "accelerator" in name.lower() or last_word(name) in self.made_by(ACCELERATOR)
+
     def is_scheduler(self, word: str) -> bool:
         """Return whether a name holds a learning rate schedule (not the noise schedule of a diffusion model)."""
         if "noise" in word.lower():
@@ -366,7 +370,9 @@ class Source:
             for call in source.calls_by_tail.get(function.name, []):
                 who = base(call.func)
                 # `model.train()` is no call of the function `train`
-                if (method and who) or (not method and (not who or who in source.imports)):
+                if (method and who and who not in source.imports) or (
+                    not method and (not who or who in source.imports)
+                ):
                     found.append((source, call))
         return found
 
