@@ -15,6 +15,9 @@ from outlive.probes.process import is_alive, machine_identity, start_ticks
 FREE = b'{"free": true}\n'
 """Not empty: an empty file in a result looks like one that was cut short."""
 
+WAIT_S = 10.0
+"""A training that was just killed may take a while to be gone: its memory has to be given back first."""
+
 BUSY = (errno.EAGAIN, errno.EACCES)
 UNABLE = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
@@ -71,9 +74,9 @@ class DirectoryLock:
         self._fd: Optional[int] = None
         self._pid = 0
 
-    def take(self, wait_s: float = 2.0) -> None:
-        """Take it. Raises Locked when another process keeps it for longer than ``wait_s``."""
-        until = time.monotonic() + wait_s
+    def take(self, wait_s: Optional[float] = None) -> None:
+        """Take it. Raises Locked when another process keeps it for longer than ``wait_s`` (WAIT_S where left out)."""
+        until = time.monotonic() + (WAIT_S if wait_s is None else wait_s)
         while not self._try():
             if dead(owner(self.directory)):
                 self._replace()

@@ -87,6 +87,7 @@ class Store:
         self._index = Index()
         self._inner = threading.RLock()
         self._rejected: Dict[str, str] = {}
+        self._read_now: Set[str] = set()
 
     # ---- life ----
 
@@ -211,7 +212,7 @@ class Store:
         with self._inner:
             self._ours()
             with _alone_with(os.environ.get("OUTLIVE_LEASES")):
-                names = choose_removed(self._index.entries, self.keep, self._leased())
+                names = choose_removed(self._index.entries, self.keep, self._leased() | self._read_now)
                 names = [name for name in names if name != self._only_copy_guard()]
                 if names:
                     for name in names:
@@ -314,7 +315,8 @@ class Store:
 
     def verify(self, saved: Saved, level: str = "bytes", from_storage: bool = True) -> Verdict:
         """Read a checkpoint back and compare it; the result is noted in the index. Bad bytes are no exception."""
-        verdict = verify_files(saved.path, saved.record, level, from_storage)
+        with self._reading(saved.name):
+            verdict = verify_files(saved.path, saved.record, level, from_storage)
         if verdict.ok is not None:
             self.mark(saved, verdict.level, verdict.ok, verdict.why)
         return verdict
@@ -333,13 +335,25 @@ class Store:
         """
         if self.durable is None:
             raise CheckpointError("no durable place was given for %s" % self.directory, "Nothing was copied.")
-        read_back = self.durable.put(saved.path, saved.record)
+        with self._reading(saved.name):
+            read_back = self.durable.put(saved.path, saved.record)
         with self._inner:
             self._index.change(
                 saved.name, durable={"place": self.durable.place, "read_back": read_back, "time": wall_s()}
             )
             self._write()
         return read_back
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        """Hold a checkpoint against our own retention, which another thread may run meanwhile."""
+        with self._inner:
+            self._read_now.add(name)
+        try:
+            yield
+        finally:
+            with self._inner:
+                self._read_now.discard(name)
 
     def uncopied(self) -> List[Saved]:
         """Return the checkpoints that are not at the durable place yet, newest first."""

@@ -463,6 +463,9 @@ def test_an_owner_in_words():
 
 
 def _begin(place, answers):
+    from outlive.checkpoints import lock
+
+    lock.WAIT_S = 0.2
     try:
         with Store(place) as store:
             answers.put("open" if store.entries else "empty")
