@@ -109,11 +109,14 @@ def block_bytes(request: Request, layout: Layout, w: Widths, constants: dict[str
     return split, whole
 
 
-def kept_bytes(request: Request, layout: Layout, w: Widths, split: float, whole: float) -> float:
+def kept_bytes(
+    request: Request, layout: Layout, w: Widths, split: float, whole: float, constants: dict[str, float]
+) -> float:
     """Return bytes per token of one block that stay until its backward pass, for this recompute setting.
 
     none: all. full: the block's input, c h. selective: on Megatron-style stacks the scores of attention go (flash keeps
-    none anyway); elsewhere some of the matrix products and the attention output stay, c (h + a d + 0.4 of all outputs).
+    none anyway); elsewhere some of the matrix products and the attention output stay, c (h + a d + a fitted share of all
+    outputs).
     """
     m, c, t = request.model, w.compute, layout.tp
     even = t if layout.sequence_parallel else 1
@@ -128,7 +131,7 @@ def kept_bytes(request: Request, layout: Layout, w: Widths, split: float, whole:
             split -= 5.0 * m.heads * request.seq_len / layout.cp
         return split / t + whole / even
     products = m.q_width + 2 * m.kv_width + 2 * m.hidden + (m.matrices - 1) * m.mlp_width
-    return c * ((m.q_width + products * 0.4) / t + m.hidden / even)
+    return c * ((m.q_width + products * constants["selective_kept"]) / t + m.hidden / even)
 
 
 def logits_bytes(request: Request, layout: Layout, w: Widths, tokens: float, constants: dict[str, float]) -> float:

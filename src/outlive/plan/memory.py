@@ -168,7 +168,7 @@ def _stage(request: Request, layout: Layout, w: Widths, c: dict[str, float], *, 
 
     tokens = layout.micro_batch * request.seq_len / layout.cp
     split, whole = (part * request.activation_scale for part in block_bytes(request, layout, w, c))
-    kept = kept_bytes(request, layout, w, split, whole)
+    kept = kept_bytes(request, layout, w, split, whole, c)
     flight = in_flight(layout, first)
     activations = tokens * layers * kept * flight
     activations += tokens * m.hidden * w.compute * (1 + m.dropout * 10) / t  # the embedding's output

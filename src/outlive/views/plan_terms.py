@@ -42,7 +42,7 @@ def terms(request: Request, choice: Choice) -> list[tuple[str, float, str, str, 
     by = [n if layout.zero_stage >= stage else 1 for stage in (3, 2, 1)]
     tokens = layout.micro_batch * request.seq_len / layout.cp
     one, whole = block_bytes(request, layout, w, c)
-    kept = kept_bytes(request, layout, w, one, whole)
+    kept = kept_bytes(request, layout, w, one, whole, c)
     stage = f"{model.params:.4g} parameters / (tp {layout.tp} x pp {layout.pp})"
     zero = "Rajbhandari et al. 2020, arXiv 1910.02054, section 3"
     recompute = "Korthikanti et al. 2022, arXiv 2205.05198, section 4, recounted tensor by tensor"
