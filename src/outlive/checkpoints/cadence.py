@@ -196,9 +196,17 @@ def cadence_from_env(
     mtbf_s: Optional[float] = None,
     workers: int = 1,
 ) -> Cadence:
-    """Return a cadence whose interruptions come from the supervisor's word about the platform, unless given."""
+    """Return a cadence whose interruptions come from the job's environment, unless given.
+
+    Under a supervisor it also saves when `outlive checkpoint` asks for it.
+    """
     if mtbf_s is None:
         mtbf_s = positive_number(environ.get(MTBF_ENV))
+    control = environ.get("OUTLIVE_CONTROL_DIR")
+    if control:
+        from outlive.checkpoints.asked import AskedCadence
+
+        return AskedCadence(control, every_steps, every_s, milestones, mtbf_s, workers)
     return Cadence(every_steps, every_s, milestones, mtbf_s, workers)
 
 

@@ -153,3 +153,26 @@ def test_a_flush_is_tried_unless_it_cannot_fit():
     assert not flush_decision(30.0, 5.0, since_signal_s=26.0).save
     assert not flush_decision(5.0, 1.0, since_signal_s=6.0).save
     assert flush_decision(None, None).left_s == ASSUMED_GRACE_S and flush_decision(None, None).save
+
+
+def test_a_request_is_answered_by_the_next_save(tmp_path):
+    request = tmp_path / "checkpoint"
+    cadence = cadence_from_env({"OUTLIVE_CONTROL_DIR": str(tmp_path)}, every_steps=1000)
+    cadence.start(0, 0.0)
+    assert not cadence.due(1, 1.0)
+    request.write_text("one")
+    assert not cadence.due(2, 1.5), "it is not looked for at every step"
+    assert cadence.due(3, 2.5) == "asked"
+    assert cadence.due(4, 2.6) == "asked", "until it was saved"
+    request.write_text("two")
+    cadence.saved(4, 3.0)
+    assert request.read_text() == "two", "what came meanwhile stays"
+    assert cadence.due(5, 4.0) == "asked"
+    cadence.saved(5, 4.5)
+    assert not request.exists() and not cadence.due(6, 6.0)
+
+
+def test_nothing_is_asked_where_nobody_can_ask(tmp_path):
+    cadence = cadence_from_env({"OUTLIVE_CONTROL_DIR": str(tmp_path / "gone")}, every_steps=10)
+    assert drive(cadence, 25, 1.0) == [(10, "steps"), (20, "steps")]
+    assert type(cadence_from_env({})) is Cadence
