@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import os
+import re
 from dataclasses import dataclass, field
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
@@ -16,6 +17,9 @@ RECORD = "checkpoint.json"
 INDEX = "checkpoints_index.json"
 LOCK = "checkpoints.lock"
 """A directory with one of these two has its own pruner: the trainer that holds it."""
+
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+"""In the repr of a function or object: it differs at each start and means nothing."""
 
 RECORD_LIMIT_BYTES = 64 << 20
 """A record lists files, not tensors; what is larger is not one of ours."""
@@ -226,19 +230,28 @@ def clean_metrics(metrics: Optional[Dict[str, Any]]) -> Dict[str, float]:
 
 
 def digest_config(values: Dict[str, Any]) -> str:
-    """Return the digest of a configuration of plain values."""
-    text = json.dumps(values, sort_keys=True, separators=(",", ":"), default=repr)
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    """Return the digest of a configuration."""
+    text = json.dumps(_plain(values), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
 
 
 def plain_config(values: Dict[str, Any]) -> Dict[str, Any]:
     """Return ``{"digest", "values"}`` as a record holds it: what JSON cannot say is said by its repr."""
-    plain: Dict[str, Any] = json.loads(_finite(json.dumps(values, sort_keys=True, default=repr)))
-    return {"digest": digest_config(plain), "values": plain}
+    return {"digest": digest_config(values), "values": _plain(values)}
 
 
-def _finite(text: str) -> str:
-    return json.dumps(json.loads(text, parse_constant=lambda word: word))
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, (int, float)):
+        return value if math.isfinite(value) else repr(float(value))
+    if isinstance(value, dict):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted((_plain(inner) for inner in value), key=repr)
+    return ADDRESS.sub("", repr(value))
 
 
 def refuse_changed_config(then: Dict[str, Any], now: Dict[str, Any], allow: Iterable[str] = ()) -> None:

@@ -12,8 +12,10 @@ from outlive.checkpoints.record import (
     FileEntry,
     Record,
     clean_metrics,
+    digest_config,
     inside,
     parse_record,
+    plain_config,
     refuse_changed_config,
     seal,
     unseal,
@@ -100,6 +102,17 @@ def test_a_changed_configuration_is_named():
 
 def test_what_json_cannot_say_still_compares():
     refuse_changed_config({"f": len, "nan": float("nan")}, {"f": len, "nan": float("nan")})
+
+
+def test_odd_configurations_compare_by_what_they_say():
+    def odd():
+        return {1: "a", "b": {2: (1, 2), None: {3, 1}}, "f": lambda: None, "inf": float("-inf"), "big": 10**30}
+
+    refuse_changed_config(odd(), odd())
+    refuse_changed_config(json.loads(json.dumps(plain_config(odd())["values"])), odd())
+    assert digest_config(odd()) == digest_config(odd())
+    with pytest.raises(ConfigChanged, match="inf"):
+        refuse_changed_config(odd(), dict(odd(), inf=1.0))
 
 
 def test_letters_are_never_digits():
