@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from servers import ran
 
 from outlive.advice.checkup import Check, Expected, covered, judge
 from outlive.advice.running import judge_run
@@ -16,7 +17,8 @@ from outlive.probes.gpu import gpus
 from outlive.probes.gpu_holders import GpuHolder, GpuHolders
 from outlive.probes.kernel_log import parse_xids
 from outlive.probes.network import proxies
-from outlive.runs.doctor import Diagnosis, doctor_here
+from outlive.runs.ask import stop
+from outlive.runs.doctor import Diagnosis, doctor_here, doctor_run
 from outlive.views import doctor_view
 
 RECORDED = Path(__file__).resolve().parents[2] / "recorded" / "nvidia-smi"
@@ -220,3 +222,22 @@ def test_findings_come_first_and_unknown_is_told() -> None:
     rows = doctor_view.rows(Diagnosis("lab", checks, {}))
     assert [label.strip() for label, _ in rows] == ["", "!", "fix", "unknown", "ok"]
     assert rows[0][1] == "lab: 1 finding, 1 unknown"
+
+
+SLOW = "import time\nfor step in range(100000):\n    print('step', step, flush=True)\n    time.sleep(0.05)\n"
+
+
+def test_a_live_run_is_judged_from_its_samples(tmp_path: Path) -> None:
+    place = ran.local(tmp_path)
+    run = ran.start(place, SLOW)
+    try:
+        ran.until(place, run, lambda status: status["work_alive"] and status["log_bytes"], limit_s=120.0)
+        seen = doctor_run(place.home, run)
+        assert seen.box == run
+        told = verdicts(seen.checks)
+        assert (told["alive"], told["progress"]) == ("ok", "ok")
+        assert "gpu" in told or "gpu-load" in told
+    finally:
+        stop(place.home, place.home.run_of(run), grace_s=1.0, wait_s=120.0)
+        place.close()
+    assert verdicts(doctor_run(place.home, run).checks) == {"alive": "unknown"}
