@@ -407,12 +407,16 @@ def _engine(parts: Dict[str, Any], ranks: Ranks, staging: Staging) -> Any:
 
 
 def is_sharded(model: Any) -> bool:
-    """Whether a process holds only a part of the model: fully_shard, tensor parallel, or the older FSDP."""
+    """Whether a process holds only a part of the model: fully_shard or tensor parallel. Refuses the older FSDP."""
     import torch.nn
 
     for module in model.modules() if isinstance(model, torch.nn.Module) else ():
         if type(module).__name__ == "FullyShardedDataParallel":
-            return True
+            raise CheckpointError(
+                "FullyShardedDataParallel cannot be saved here: its state does not load again on its own",
+                "Nothing was changed.",
+                "Use torch.distributed.fsdp.fully_shard, which replaced it.",
+            )
         if any(hasattr(p, "device_mesh") and hasattr(p, "placements") for p in module.parameters(recurse=False)):
             return True
     return False

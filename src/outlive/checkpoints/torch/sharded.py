@@ -1,4 +1,4 @@
-"""Saving a state of which each process holds a part: fully_shard, tensor parallel, FSDP. All ranks commit, or none.
+"""Saving a state of which each process holds a part: fully_shard or tensor parallel. All ranks commit, or none.
 
 The parts are written by ``torch.distributed.checkpoint`` into ``shards/`` of the save, every rank its own, and each
 rank digests and fsyncs its files. Rank 0 gathers their digests and publishes, so a rank that dies before leaves the
@@ -194,7 +194,7 @@ def _compare(known: Dict[str, Any], across: Dict[str, Any], parts: Sequence[str]
     for name in ("model", "ema"):
         if name not in across or name not in parts:
             continue
-        here = {"%s.%s" % (name, k): list(v.shape) for k, v in across[name].items() if isinstance(v, torch.Tensor)}
+        here = {"%s.%s" % (name, k): list(v.size()) for k, v in across[name].items() if isinstance(v, torch.Tensor)}
         there = {k: list(one.size) for k, one in known.items() if k.startswith(name + ".") and hasattr(one, "size")}
         for key in list(there) + [k for k in here if k not in there]:
             if here.get(key) != there.get(key):
@@ -204,14 +204,11 @@ def _compare(known: Dict[str, Any], across: Dict[str, Any], parts: Sequence[str]
 
 def _local_bytes(tree: Any) -> int:
     """Return the bytes of what lies in this process."""
-    total = 0
     if isinstance(tree, torch.Tensor):
         local = tree.to_local() if hasattr(tree, "to_local") else tree
         return int(local.numel() * local.element_size())
     if isinstance(tree, dict):
-        total = sum(_local_bytes(v) for v in tree.values())
-    elif isinstance(tree, (list, tuple)):
-        total = sum(_local_bytes(v) for v in tree)
-    elif hasattr(tree, "local_shards"):
-        total = sum(_local_bytes(shard.tensor) for shard in tree.local_shards())
-    return total
+        return sum(_local_bytes(v) for v in tree.values())
+    if isinstance(tree, (list, tuple)):
+        return sum(_local_bytes(v) for v in tree)
+    return 0
