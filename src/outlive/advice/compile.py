@@ -1,8 +1,8 @@
-"""Turn ``diagnose/rules/<family>/<slug>.yaml`` into three JSON files, which is what the program reads at run time.
+"""Turn ``diagnose/rules/<family>/<slug>.yaml`` into JSON files, which is what the program reads at run time.
 
 ``diagnose/patterns.json`` holds what the engine needs and travels to boxes; ``advice/pages.json`` holds the
 pages: prose, probes, code checks, sources; ``advice/search.json`` is what `explain` searches, made of the pages and of
-``advice/asked`` and ``advice/lexicon``. Both stay at home.
+``advice/asked`` and ``advice/lexicon``; ``advice/zh.json`` is what `explain` says in Chinese. They stay at home.
 
 python -m outlive.advice.compile            write what changed
 python -m outlive.advice.compile --check    write nothing; exit 1 when something is stale or wrong
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from outlive.advice import index, rulelint
-from outlive.advice.index import INDEX
+from outlive.advice.index import INDEX, ZH
 from outlive.advice.literals import MIN_CHARS, alternatives, required
 from outlive.advice.pages import PAGES
 from outlive.advice.rulelint import ROLES
@@ -81,6 +81,7 @@ def render(folder: Path = RULES) -> dict[Path, bytes]:
         PATTERNS: (json.dumps({"v": 1, "rules": small}, ensure_ascii=False, separators=(",", ":")) + "\n").encode(),
         PAGES: (json.dumps({"v": 1, "pages": rules}, ensure_ascii=False, indent=0) + "\n").encode(),
         INDEX: index.render(rules),
+        ZH: index.render_zh(),
     }
 
 

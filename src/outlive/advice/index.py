@@ -19,6 +19,7 @@ from outlive.platforms import source
 
 ASKED = Path(__file__).with_name("asked")
 INDEX = Path(search.INDEX)
+ZH = Path(__file__).with_name("zh.json")
 LEXICON = Path(__file__).with_name("lexicon")
 
 WEIGHTS = {
@@ -39,10 +40,10 @@ def read_asked(folder: Path = ASKED) -> dict[str, dict[str, Any]]:
     asked: dict[str, dict[str, Any]] = {}
     for path in sorted(folder.glob("*.yaml")):
         for id, entry in source.read(path).items():
-            if set(entry) != {"title", "seen", "asked"} or not entry["asked"]:
-                raise BadConfig("an entry holds title, seen and asked", file=str(path), key=id)
-            if not all(isinstance(line, str) for line in entry["asked"]):
-                raise BadConfig("every line of asked is a text", file=str(path), key=id)
+            if not {"title", "seen", "asked"} <= set(entry) <= {"title", "seen", "cause", "fix", "asked"}:
+                raise BadConfig("an entry holds title, seen, asked and perhaps cause, fix", file=str(path), key=id)
+            if not all(isinstance(line, str) for line in [*entry["asked"], *entry.get("fix", ())]):
+                raise BadConfig("every line of asked and fix is a text", file=str(path), key=id)
             if id in asked:
                 raise BadConfig("this page is written about twice", file=str(path), key=id)
             asked[id] = entry
@@ -79,6 +80,8 @@ def build(
         texts = {**_texts(page), "asked": questions}
         texts["title"] = [page["title"], beside["title"]]
         texts["seen"] = [page["seen"], beside["seen"]]
+        texts["cause"] += [beside.get("cause", "")]
+        texts["fix"] = [*texts["fix"], *beside.get("fix", ())]
         for other in (pages[other] for other, to in part.items() if to == id):
             texts["rest"] += [other["title"], other["seen"], other["cause"]]
             texts["lines"] += _texts(other)["lines"]
@@ -107,6 +110,13 @@ def render(pages: Mapping[str, dict[str, Any]]) -> bytes:
             raise BadConfig("there is no such page", file=str(ASKED), key=id)
     data = build(pages, asked, read_concepts())
     return (json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace('],"', '],\n"') + "\n").encode()
+
+
+def render_zh() -> bytes:
+    """Return ``zh.json``: cause and fix of every page that has them in Chinese."""
+    said = {id: {key: entry[key] for key in ("cause", "fix") if entry.get(key)} for id, entry in read_asked().items()}
+    said = {id: entry for id, entry in sorted(said.items()) if entry}
+    return (json.dumps(said, ensure_ascii=False, separators=(",", ":")) + "\n").encode()
 
 
 def same_as(pages: Mapping[str, dict[str, Any]]) -> dict[str, str]:

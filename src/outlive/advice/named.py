@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import re
 
 from outlive import errors
@@ -33,14 +34,22 @@ def page(name: str) -> dict[str, Any] | None:
     for id, found in every.items():
         if said in (id.casefold(), found["slug"].casefold()):
             at = home.get(id, id)
-            zh = {"title_zh": "", "seen_zh": "", "also": []}
+            zh = {"title_zh": "", "seen_zh": "", "also": [], **_chinese(every[at])}
             if at in beside:
                 doc = beside[at]
-                zh = {"title_zh": doc[4], "seen_zh": doc[6], "source_ids": doc[7], "also": doc[8]}
+                zh.update(title_zh=doc[4], seen_zh=doc[6], source_ids=doc[7], also=doc[8])
             return {**every[at], **zh}
     if _ID.fullmatch(said) and said not in Terms(index["terms"]):
         raise _unknown(name, every)
     return None
+
+
+def _chinese(page: dict[str, Any]) -> dict[str, Any]:
+    """Return cause and fix in Chinese. A fix whose steps are not as many as the page's is out of date: left out."""
+    with open(os.path.join(os.path.dirname(INDEX), "zh.json"), encoding="utf-8") as file:
+        said = json.load(file).get(page["id"], {})
+    fix = said.get("fix", [])
+    return {"cause_zh": said.get("cause", ""), "fix_zh": fix if len(fix) == len(page["fix"]) else []}
 
 
 @functools.cache

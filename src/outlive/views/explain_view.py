@@ -116,9 +116,10 @@ def page_lines(page: Mapping[str, Any], lang: str, width: int) -> list[str]:
     if page.get("refines"):
         lines.append(f"{_word('refines', lang)}: {page['refines']}")
     lines += _part("seen", [*([page["seen_zh"]] if zh and page["seen_zh"] else []), page["seen"]], lang, width)
-    lines += _part("cause", [page["cause"]], lang, width)
+    lines += _part("cause", [page["cause_zh"] if zh and page["cause_zh"] else page["cause"]], lang, width)
     lines += _evidence(page, lang, width)
-    lines += _part("fix, in this order", page["fix"], lang, width, numbered=True)
+    fix = page["fix_zh"] if zh and page["fix_zh"] else page["fix"]
+    lines += _part("fix, in this order", fix, lang, width, numbered=True)
     lines += _part("never", page.get("never_do", ()), lang, width, sign="! ")
     remedy = f"{page['remedy']}（{_REMEDIES_ZH[page['remedy']]}）" if zh else page["remedy"].replace("_", " ")
     lines += _part("remedy", [remedy], lang, width)

@@ -14,6 +14,9 @@ from outlive.cli import main as cli
 RECORDED = pathlib.Path(__file__).parents[2] / "recorded" / "explain" / "questions.jsonl"
 
 
+shipped = pages.pages()
+
+
 @functools.cache
 def index():
     return Index.load()
@@ -183,6 +186,18 @@ def test_json_of_a_page(capsys):
     data = json.loads(out)
     assert data["schema"] == "outlive/explain/1" and data["results"][0]["rule"] == "inodes-exhausted-or-hidden-hog"
     assert data["results"][0]["never_do"]
+
+
+def test_a_chinese_page_says_cause_and_fix_in_chinese(capsys):
+    _, out, _ = outlive(capsys, "U9", "--lang", "zh")
+    assert "1. 用 oom_kill 计数确认" in out and "原因\n  fork 出的每个 worker" in out
+
+
+def test_a_translation_with_other_steps_than_the_page_is_not_shown(monkeypatch):
+    page = dict(pages.pages()["U9"])
+    page["fix"] = page["fix"][:2]
+    monkeypatch.setattr(pages, "pages", lambda: {**shipped, "U9": page})
+    assert named.page("U9")["fix_zh"] == []
 
 
 def test_weak_is_said(capsys):
