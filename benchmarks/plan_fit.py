@@ -55,20 +55,22 @@ def speed_rows(rows: list[dict[str, Any]]) -> Rows:
     ]
 
 
-def ratios(rows: Rows, constants: dict[str, float]) -> list[tuple[str, float]]:
-    """Return source and log of predicted over measured."""
+def ratios(rows: Rows, constants: dict[str, float]) -> list[tuple[str, float, float]]:
+    """Return source, log of predicted over measured, and log of the range's factor."""
     from outlive.plan.speed import speed
 
-    return [
-        (source, math.log(speed(request, request.layout, constants).tokens_per_second_per_gpu / truth))
-        for source, request, truth in rows
-    ]
+    found = []
+    for source, request, truth in rows:
+        fast = speed(request, request.layout, constants)
+        middle = fast.tokens_per_second_per_gpu
+        found.append((source, math.log(middle / truth), math.log(fast.high / middle)))
+    return found
 
 
 def loss(rows: Rows, constants: dict[str, float], start: dict[str, float]) -> float:
     """Return the mean over sources of the mean absolute log ratio, and the pull."""
     by: dict[str, list[float]] = {}
-    for source, value in ratios(rows, constants):
+    for source, value, _ in ratios(rows, constants):
         by.setdefault(source, []).append(abs(value))
     # a source with many rows says more, but not in proportion
     weights = {source: math.sqrt(len(values)) for source, values in by.items()}
@@ -95,16 +97,15 @@ def fit(rows: Rows, start: dict[str, float], rounds: int) -> dict[str, float]:
     return now
 
 
-def report(title: str, values: list[tuple[str, float]]) -> None:
-    """Print median, 90th percentile and share within 20 % of the ratios."""
-    errors = sorted(abs(math.exp(value) - 1) for _, value in values)
-    logs = sorted(abs(value) for _, value in values)
-    if not errors:
-        return
+def report(title: str, values: list[tuple[str, float, float]]) -> None:
+    """Print median and 90th percentile of the errors, how many lie inside the range, and the range's median width."""
+    errors = sorted(abs(math.exp(value) - 1) for _, value, _ in values)
+    inside = sum(abs(value) <= factor for _, value, factor in values) / len(values)
+    width = math.exp(2 * statistics.median(factor for _, _, factor in values))
     print(
         f"{title:24} n={len(errors):3}  median {100 * statistics.median(errors):5.1f} %  "
-        f"p90 {100 * errors[int(0.9 * (len(errors) - 1))]:5.1f} %  80 % lie within a factor "
-        f"{math.exp(logs[int(0.8 * (len(logs) - 1))]):.2f}"
+        f"p90 {100 * errors[int(0.9 * (len(errors) - 1))]:5.1f} %  "
+        f"{100 * inside:3.0f} % inside a range of {width:.2f}"
     )
 
 
@@ -118,7 +119,7 @@ def memory_report(rows: list[dict[str, Any]], constants: dict[str, float]) -> No
     from outlive.plan.memory import memory
     from outlive.plan.request import from_mapping
 
-    by: dict[str, list[tuple[str, float]]] = {}
+    by: dict[str, list[tuple[str, float, float]]] = {}
     for row in rows:
         if "memory" not in row["use"]:
             continue
@@ -126,7 +127,8 @@ def memory_report(rows: list[dict[str, Any]], constants: dict[str, float]) -> No
         held = memory(request, request.layout, constants)
         kind = row["truth"].get("memory_kind")
         value = held.allocated if kind in ("allocated", "active") else held.total
-        by.setdefault(row["source"]["id"], []).append(("", math.log(value / 1e9 / row["truth"]["memory_gb_per_gpu"])))
+        log = math.log(value / 1e9 / row["truth"]["memory_gb_per_gpu"])
+        by.setdefault(row["source"]["id"], []).append(("", log, math.log(held.high / held.total)))
     for source, values in by.items():
         report(f"  {source}", values)
     report("  all", [value for values in by.values() for value in values])
@@ -153,7 +155,7 @@ def main() -> int:
     memory_report(rows, {**start, **UNFITTED})
     print("speed, constants as they are")
     now = ratios(fast, start)
-    for source in sorted({source for source, _ in now}):
+    for source in sorted({value[0] for value in now}):
         report(f"  {source}", [value for value in now if value[0] == source])
     report("  all", now)
     if args.fit:
@@ -163,7 +165,7 @@ def main() -> int:
         report("fitted", ratios(fast, found))
     if args.leave_one_out:
         print("speed, each source predicted from the others")
-        held: list[tuple[str, float]] = []
+        held: list[tuple[str, float, float]] = []
         for source in sorted({row[0] for row in fast}):
             found = fit([row for row in fast if row[0] != source], start, args.rounds)
             values = ratios([row for row in fast if row[0] == source], found)

@@ -114,9 +114,9 @@ def kept_bytes(
 ) -> float:
     """Return bytes per token of one block that stay until its backward pass, for this recompute setting.
 
-    none: all. full: the block's input, c h. selective: on Megatron-style stacks the scores of attention go (flash keeps
-    none anyway); elsewhere some of the matrix products and the attention output stay, c (h + a d + a fitted share of all
-    outputs).
+    none: all. full: the block's input, c h. selective: on Megatron-style stacks the scores of attention go (flash has
+    none anyway); elsewhere some of the matrix products and the attention output stay, c (h + a d + a fitted share of
+    all outputs).
     """
     m, c, t = request.model, w.compute, layout.tp
     even = t if layout.sequence_parallel else 1

@@ -182,7 +182,8 @@ def speed(request: Request, layout: Layout, c: dict[str, float] | None = None) -
     step /= request.speed_scale
     per_gpu = total_tokens / step / layout.world
     peak = gpu.fp8_tflops * 1e12 if request.precision == "fp8-mixed" and gpu.fp8_tflops else peak16
-    factor = c["range_factor"] * (1.0 if known(request) else 1.15)
+    waiting = (steps * (tensor + exposed_micro) + exposed_step + bubble) / step
+    factor = spread(request, layout, waiting, c)
     return Speed(
         matrices_s=steps * matrices,
         attention_s=steps * attention,
@@ -258,6 +259,19 @@ def sharding(
         hops = hop * messages / group
         per_step += 2 * collective_s(width * trained / group, replicas, across, inside, lane / sharing, hops)
     return per_micro, per_step
+
+
+def spread(request: Request, layout: Layout, waiting: float, c: dict[str, float]) -> float:
+    """Return the factor between the middle and either end of the range.
+
+    It grows with the share of the step that waits for links and pipelines, with the number of nodes, and where the case
+    is unlike those measured: another chip, a narrow model, a micro-batch that nobody stated, a ring of attention.
+    """
+    doublings = math.log2(max(1.0, layout.world / request.gpus_per_node))
+    wide = c["range_waiting"] * waiting + c["range_doubling"] * doublings
+    unlike = (not known(request)) + (request.model.hidden < 1600) + (layout.cp > 1)
+    unlike += request.micro_batch is None and request.layout is not None
+    return c["range_factor"] * math.exp(wide + c["range_unlike"] * unlike)
 
 
 def known(request: Request) -> bool:
