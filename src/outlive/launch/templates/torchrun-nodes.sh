@@ -1,7 +1,7 @@
 #!/bin/sh
 @{header}
 # The same file on each of the @{nodes} nodes:  sh launch.sh NODE   with NODE from 0 to @{last}, 0 on the first.
-# No restarts here: with fixed numbers the next start would find the addresses of the last one and wait for them.
+# No restarts here: with fixed numbers the next start may find the addresses of the last one and wait for them.
 set -eu
 NODE=${1-${NODE_RANK-}}
 case $NODE in
