@@ -28,7 +28,7 @@ def page(name: str) -> dict[str, Any] | None:
     said = name.casefold()
     if "-" not in said and not _ID.fullmatch(said) and not any(p["slug"] == said for p in every.values()):
         return None
-    index = _index()
+    index = _beside("search.json")
     beside = {doc[0]: doc for doc in index["docs"]}
     home = {other: doc[0] for doc in index["docs"] for other in (doc[0], *doc[8])}
     for id, found in every.items():
@@ -46,17 +46,16 @@ def page(name: str) -> dict[str, Any] | None:
 
 def _chinese(page: dict[str, Any]) -> dict[str, Any]:
     """Return cause and fix in Chinese. A fix whose steps are not as many as the page's is out of date: left out."""
-    with open(os.path.join(os.path.dirname(INDEX), "zh.json"), encoding="utf-8") as file:
-        said = json.load(file).get(page["id"], {})
+    said = _beside("zh.json").get(page["id"], {})
     fix = said.get("fix", [])
     return {"cause_zh": said.get("cause", ""), "fix_zh": fix if len(fix) == len(page["fix"]) else []}
 
 
 @functools.cache
-def _index() -> dict[str, Any]:
-    with open(INDEX, encoding="utf-8") as file:
-        index: dict[str, Any] = json.load(file)
-    return index
+def _beside(name: str) -> dict[str, Any]:
+    with open(os.path.join(os.path.dirname(INDEX), name), encoding="utf-8") as file:
+        data: dict[str, Any] = json.load(file)
+    return data
 
 
 def _unknown(name: str, every: dict[str, Any]) -> errors.UnknownName:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outlive.views.printable import cut
+from outlive.views.printable import cut, fold
 
 TYPE_CHECKING = False  # a type checker takes it for true; every command starts faster without these imports
 if TYPE_CHECKING:
@@ -155,16 +155,8 @@ def _part(name: str, texts: Iterable[str], lang: str, width: int, sign: str = ""
     lines = []
     for n, text in enumerate(told, 1):
         lead = f"{n}. " if numbered else sign
-        lines += _folded(text, lead, max(20, width - 2))
+        lines += fold(lead + " ".join(text.split()), max(20, width - 2), " " * len(lead))
     return ["", _word(name, lang), *(f"  {line}" for line in lines)] if lines else []
-
-
-def _folded(text: str, lead: str, width: int) -> list[str]:
-    import textwrap
-
-    return textwrap.wrap(
-        " ".join(text.split()), width, initial_indent=lead, subsequent_indent=" " * len(lead), break_on_hyphens=False
-    )
 
 
 def _word(name: str, lang: str) -> str:

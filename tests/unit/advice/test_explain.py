@@ -209,12 +209,14 @@ def test_weak_is_said(capsys):
 @pytest.mark.parametrize("lang", ["en", "zh"])
 @pytest.mark.parametrize("width", ["30", "200"])
 def test_every_page_prints_in_both_languages(capsys, monkeypatch, lang, width):
-    from outlive.views import explain_view
+    from outlive.views import explain_view, printable
 
     for id in pages.pages():
         page = named.page(id)
         lines = explain_view.page_lines(page, lang, int(width))
         assert len(lines) > 10 and all("\n" not in line for line in lines)
+        folded = [line for line in lines[4:] if " " not in line.strip()[2:]]
+        assert all(printable.width(line) <= max(int(width), 22) or line.isascii() for line in folded), folded
 
 
 def test_no_words_is_a_usage_error_with_an_example(capsys):
