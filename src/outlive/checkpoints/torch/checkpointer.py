@@ -90,13 +90,10 @@ class Checkpointer:
             model=model, optimizer=optimizer, scheduler=scheduler, scaler=scaler, loader=loader, ema=ema, extra=extra
         )
         self._engine = _engine(parts, self._ranks, Staging(staging_bytes))
-        if asynchronous and overlap:
-            self._engine.watch_optimizers()
         workers = self._ranks.world // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
         self._cadence = cadence_from_env(os.environ, every_steps, every_s, milestones, mtbf_s, max(1, workers))
         self._writer = Writer()
         self._copier = Writer()
-        self._signals = Signals(signals)
         self._waited_s = 0.0
         self._again = ""
         self._said_synchronous = False
@@ -108,6 +105,10 @@ class Checkpointer:
             self._store = self._engine.store = store
         else:
             self._agreed(None)
+        # last: what fails above leaves no hook and no handler behind
+        if asynchronous and overlap:
+            self._engine.watch_optimizers()
+        self._signals = Signals(signals)
 
     # ---- resuming ----
 

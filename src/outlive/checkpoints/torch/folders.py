@@ -41,11 +41,11 @@ class Folders:
         self.ranks = Ranks()
         self.cadence = cadence_from_env(os.environ, every_steps, every_s, milestones, mtbf_s)
         self.writer = Writer()
-        self.signals = Signals(signals)
         self.durable_s: Optional[float] = None
         self.store: Optional[Store] = None
         if self.ranks.first:
             self.store = Store(self.directory, keep, durable, mount).open()
+        self.signals = Signals(signals)
 
     def resume_point(self, allow_restart: bool = False) -> Optional[Saved]:
         """Return the newest good checkpoint, verified; None if none was ever recorded. Raises NoGoodCheckpoint."""
