@@ -13,7 +13,7 @@ from outlive.diagnose.outcome import classify
 from outlive.onbox import attempt as attempts
 from outlive.onbox.context import NO_ROOM, Context, read_json
 from outlive.onbox.finishing import Finishing
-from outlive.onbox.judging import Seen
+from outlive.onbox.judging import Seen, explained
 from outlive.onbox.judging import evidence as gather
 from outlive.onbox.prove import baseline
 from outlive.onbox.sweep import Sweep
@@ -27,6 +27,8 @@ START_LIMIT_S = 60.0
 SETTLE_S = 60.0
 """How long the judgement of a dead attempt waits for its log to be read and its last checkpoint to be proved."""
 LEFTOVER_GRACE_S = 10.0
+TURN_S = 3.0
+"""For so long after an attempt's end the next step of the run's life is not waited for: a GPU stands idle."""
 
 
 class Life:
@@ -50,7 +52,15 @@ class Life:
         self._keeper_started_b: Optional[float] = None
         self._over_since_b: Optional[float] = None
         self._only_guarded = 0
+        self._turn_until_b = 0.0
         self._sweep = Sweep()
+
+    @property
+    def turning(self) -> bool:
+        """Whether an attempt has just ended and what follows it is due."""
+        current = self.context.view.attempt
+        due = current is not None and current.ended and not self.context.view.ended
+        return due and self.next_start_b <= boot_s() < self._turn_until_b
 
     def note(self, point: Dict[str, Any]) -> None:
         """Take the step of a metric point; an attempt's end is judged with it."""
@@ -253,7 +263,7 @@ class Life:
         current = context.view.attempt
         assert current is not None
         evidence = gather(context, self.stages(), status, self.seen)
-        outcome = classify(evidence)
+        outcome = explained(context, classify(evidence), evidence.exit_seen)
         elapsed = 0.0
         if current.machine == context.machine:
             elapsed = max(0.0, boot_s() - current.started_b)
@@ -277,6 +287,7 @@ class Life:
         self._after(current.stage, outcome.cls, remedy, outcome.sentence)
         self.term_sent_b = self.kill_sent_b = self.gone_since_b = self._over_since_b = None
         self.seen = Seen()
+        self._turn_until_b = boot_s() + TURN_S
 
     def _after(self, stage: str, cls: str, remedy: str, sentence: str) -> None:
         """Decide what follows an attempt's end, from its class alone."""

@@ -30,6 +30,8 @@ from outlive.wire.clock import boot_s
 from outlive.wire.names import RunFiles, write_aside
 
 TICK_S = 0.5
+TURN_TICK_S = 0.05
+"""Between an attempt's end and what follows it."""
 RESERVE_EVERY_S = 30.0
 ERR_CAP_BYTES = 1 << 20
 
@@ -220,7 +222,8 @@ class Supervisor:
             self.life.note(point)
 
     def _pause(self) -> None:
-        self._early += self.tail.pause(min(TICK_S, float(self.context.limits["scan_s"])))
+        usual = min(TICK_S, float(self.context.limits["scan_s"]))
+        self._early += self.tail.pause(min(usual, TURN_TICK_S) if self.life.turning else usual)
 
     def _notice_attempt(self) -> None:
         current = self.context.view.attempt
