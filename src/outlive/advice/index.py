@@ -86,7 +86,7 @@ def build(
             texts["rest"] += [other["title"], other["seen"], other["cause"]]
             texts["lines"] += _texts(other)["lines"]
         whole = [*questions, page["title"], beside["title"], page["seen"], *re.split("[：；]", beside["seen"])]
-        lines += [(len(docs), sorted(set(words.terms(line, lexicon)))) for line in whole if line]
+        lines += [(len(docs), sorted(_telling(words.terms(line, lexicon)))) for line in whole if line]
         fields.append({name: _counted(said, lexicon) for name, said in texts.items()})
         docs.append(
             [id, page["slug"], page["family"], page["title"], beside["title"], page["seen"], beside["seen"], ids, also]
@@ -167,6 +167,11 @@ def _literals(regex: str) -> str:
     text = re.sub(r"\(\?[a-z]+\)|\(\?[:!=<]+|\\[bBdDsSwWAZ]|\\n|\{[\d,]+\}", " ", regex)
     text = re.sub(r"\[[^\]]*\][*+?]?", " ", text)
     return re.sub(r"[\\^$.|?*+()\[\]{}]", " ", text)
+
+
+def _telling(terms: Iterable[str]) -> set[str]:
+    """Return the terms by which lines are compared: single Chinese characters stand in too many."""
+    return {term for term in terms if len(term) > 1 or term.isascii()}
 
 
 def _counted(texts: Iterable[str], lexicon: words.Lexicon) -> Counter[str]:
