@@ -16,7 +16,6 @@ KINDS = {
 }
 """Kind of project: what it trains."""
 
-NOT_SHARED = {"hf-trainer": ("guard.py",), "litgpt": (), "nanogpt": ()}
 RENAMED = {"gitignore": ".gitignore"}
 SAMPLE_BYTES = 40_000
 
@@ -72,8 +71,6 @@ def files(kind: str, name: str) -> dict[str, str]:
         for path in sorted((TEMPLATES / folder).rglob("*")):
             relative = str(path.relative_to(TEMPLATES / folder))
             if not path.is_file() or "__pycache__" in relative:
-                continue
-            if folder == "common" and relative in NOT_SHARED[kind]:
                 continue
             found[RENAMED.get(relative, relative)] = path.read_text("utf-8").replace("{{name}}", name)
     for number, phase in enumerate(("broad", "curated", "domain")):

@@ -1,4 +1,4 @@
-"""Tokens from text files, nanoGPT's .bin files or `hf:NAME` data sets. What a step trains on follows from its number.
+"""Tokens from text, nanoGPT's .bin files (.bin32: 32 bit) or `hf:NAME` data. A step's number says what it trains on.
 
 Nothing has to be remembered: sequence ``i`` of step ``s`` is drawn from (seed, s, i) alone, so a resumed run, on any
 number of processes, sees exactly the sequences that an undisturbed one sees.
@@ -27,6 +27,9 @@ class Source:
         if path.endswith(".bin"):
             self.tokens = torch.from_file(path, dtype=torch.int16, size=size // 2) if size > 1 else torch.empty(0)
             self.mask = 0xFFFF  # nanoGPT writes unsigned 16 bit numbers
+        elif path.endswith(".bin32"):  # for vocabularies above 65,536
+            self.tokens = torch.from_file(path, dtype=torch.int32, size=size // 4) if size > 3 else torch.empty(0)
+            self.mask = 0x7FFFFFFF
         else:
             self.tokens = torch.from_file(path, dtype=torch.uint8, size=size) if size else torch.empty(0)
             self.mask = 0xFF

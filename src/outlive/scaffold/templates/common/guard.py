@@ -67,11 +67,15 @@ def steps_kept(checkpoints):
     """Return {step: directory} of the committed checkpoints in a folder."""
     found = {}
     for name in sorted(os.listdir(checkpoints)) if os.path.isdir(checkpoints) else []:
-        record = os.path.join(checkpoints, name, "checkpoint.json")
-        if name.startswith("step-") and os.path.exists(record):
-            with open(record, encoding="utf-8") as handle:
-                found[int(json.load(handle)["step"])] = os.path.join(checkpoints, name)
+        if name.startswith("step-") and os.path.exists(os.path.join(checkpoints, name, "checkpoint.json")):
+            found[step_of(os.path.join(checkpoints, name))] = os.path.join(checkpoints, name)
     return found
+
+
+def step_of(folder):
+    """Return the step of a committed checkpoint's folder."""
+    with open(os.path.join(folder, "checkpoint.json"), encoding="utf-8") as handle:
+        return int(json.load(handle)["step"])
 
 
 def newest(checkpoints):
