@@ -39,18 +39,24 @@ def norm_bytes(model: Model, w: Widths, fused: bool, trained: bool) -> float:
 def attention_bytes(request: Request, layout: Layout, w: Widths, tokens_of_sequence: float) -> float:
     """Return bytes per token of one attention: q, k, v and output, c (2 a d + 2 k d); flash adds 4 a of row sums.
 
-    sdpa and eager see keys and values repeated to the width of the queries. Eager keeps the scores: softmax in fp32 and
-    its cast, 4 a s + c a s (only 4 a s in fp32), and with dropout the mask and the dropped copy, (1 + c) a s.
+    sdpa and eager see keys and values repeated to the width of the queries; eager keeps the scores as well.
     """
     m, c = request.model, w.compute
     kv = m.q_width if request.attention != "flash" else m.kv_width
-    total = c * (2 * m.q_width + 2 * kv) + 4.0 * m.heads
-    if request.attention == "eager":
-        cores = 4 + (c if c == 2 else 0) + ((1 + c) if m.dropout else 0)
-        if layout.strategy == "3d":
-            cores = 5  # Megatron's own kernel: softmax 2, dropout mask 1, dropped scores 2 (arXiv 2205.05198, eq. 1)
-        total += cores * m.heads * tokens_of_sequence
-    return total
+    return c * (2 * m.q_width + 2 * kv) + 4.0 * m.heads + score_bytes(request, layout, w, tokens_of_sequence)
+
+
+def score_bytes(request: Request, layout: Layout, w: Widths, tokens_of_sequence: float) -> float:
+    """Return bytes per token of attention scores that eager attention keeps; nothing for fused kernels.
+
+    Softmax in fp32 and its cast, 4 a s + c a s (only 4 a s in fp32), and with dropout the mask and the dropped copy,
+    (1 + c) a s. Megatron's own kernel: softmax 2, mask 1, dropped scores 2 (arXiv 2205.05198, equation 1).
+    """
+    m, c = request.model, w.compute
+    if request.attention != "eager":
+        return 0.0
+    each = 5 if layout.strategy == "3d" else 4 + (c if c == 2 else 0) + ((1 + c) if m.dropout else 0)
+    return float(each * m.heads) * tokens_of_sequence
 
 
 def mlp_bytes(request: Request, w: Widths, fused: bool) -> float:
@@ -127,8 +133,7 @@ def kept_bytes(
     if layout.recompute == "full":
         return c * m.hidden / even
     if layout.strategy in ("3d", "zero1_tp"):
-        if request.attention == "eager":
-            split -= 5.0 * m.heads * request.seq_len / layout.cp
+        split -= score_bytes(request, layout, w, request.seq_len / layout.cp) * request.activation_scale
         return split / t + whole / even
     products = m.q_width + 2 * m.kv_width + 2 * m.hidden + (m.matrices - 1) * m.mlp_width
     return c * ((m.q_width + products * constants["selective_kept"]) / t + m.hidden / even)

@@ -131,7 +131,7 @@ def gathered_bytes(
     return 0.0
 
 
-def buffer_bytes(request: Request, layout: Layout, w: Widths, trained: float, step_params: float) -> float:
+def buffer_bytes(request: Request, layout: Layout, w: Widths, trained: float) -> float:
     """Return bytes of buckets and of the optimizer's temporaries.
 
     DDP copies gradients into buckets of their full size (``gradient_as_bucket_view`` off, its default). ZeRO-1 to 3 of
@@ -162,9 +162,10 @@ def _stage(request: Request, layout: Layout, w: Widths, c: dict[str, float], *, 
     trained = stage_params if request.method == "full" else adapter_params(request) / (t * layout.pp)
     share = trained / stage_params if stage_params else 0.0
     largest = max(m.vocab * m.hidden / t, m.hidden * m.ffn / t) * share
-    held = states(request, layout, w, stage_params, block * layers, largest, trained)
+    experts = m.expert_block_params / (t * layout.ep) * layers
+    held = states(request, layout, w, stage_params, block * layers, largest, trained, experts)
     gathered = gathered_bytes(request, layout, w, stage_params, block, tables, share)
-    buffers = buffer_bytes(request, layout, w, trained, trained / layout.shard_group)
+    buffers = buffer_bytes(request, layout, w, trained)
 
     tokens = layout.micro_batch * request.seq_len / layout.cp
     split, whole = (part * request.activation_scale for part in block_bytes(request, layout, w, c))

@@ -122,20 +122,27 @@ class States(NamedTuple):
 
 
 def states(
-    request: Request, layout: Layout, w: Widths, params: float, block_params: float, largest: float, trained: float
+    request: Request,
+    layout: Layout,
+    w: Widths,
+    params: float,
+    block_params: float,
+    largest: float,
+    trained: float,
+    experts: float = 0.0,
 ) -> States:
     """Return weights, gradients and optimizer of ``params`` parameters of one pipeline stage and tensor rank.
 
     Each is divided by the shard group from the ZeRO stage on that shards it: optimizer 1, gradients 2, weights 3.
     With the optimizer inside the backward pass only the ``largest`` gradient exists at a time. ``trained`` is how many
-    of the parameters are trained. Offload takes a part off the device: weights keep one gathered block (see memory.py).
+    of the parameters are trained. Experts spread over ``ep`` ranks are held by as many fewer of the group, so of their
+    ``experts`` parameters here each shard is ep / n, not 1 / n. Offload takes a part off the device: weights keep one
+    gathered block (see memory.py).
     """
-    n = layout.shard_group
-    by = (
-        (1, 1, 1)
-        if layout.zero_stage == 0
-        else (n if layout.zero_stage == 3 else 1, n if layout.zero_stage >= 2 else 1, n)
-    )
+    n = float(layout.shard_group)
+    if experts and n > 1:
+        n *= params / (params + experts * (min(layout.ep, n) - 1))
+    by = [n if layout.zero_stage >= stage else 1.0 for stage in (3, 2, 1)]
     if request.method == "full":
         weights = w.weight * params / by[0]
         if layout.strategy == "fsdp_grad_op":
@@ -148,7 +155,7 @@ def states(
         gradients = min(gradients, w.gradient * largest / by[1])
     optimizer = (w.moments + w.master) * trained / by[2]
     if "optimizer" in layout.offload:
-        optimizer, gradients = 0.0, gradients
+        optimizer = 0.0
     if "params" in layout.offload:
         weights = gradients = 0.0
         if layout.strategy in ("fsdp_full", "fsdp_grad_op", "hsdp", "fsdp_tp"):

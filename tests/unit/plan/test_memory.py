@@ -100,3 +100,20 @@ def test_experts_are_spread_by_expert_parallelism(ask):
     one = ask(model=moe, training={"micro_batch": 1}, parallelism={"strategy": "zero1", "ep": 1})
     eight = ask(model=moe, training={"micro_batch": 1}, parallelism={"strategy": "zero1", "ep": 8})
     assert memory(eight, eight.layout).weights < 0.3 * memory(one, one.layout).weights
+
+
+def test_selective_recompute_takes_away_the_scores_and_no_more(ask):
+    def activations(recompute, attention):
+        request = ask(
+            training={
+                "attention": attention,
+                "activation_checkpointing": recompute,
+                "micro_batch": 1,
+                "precision": "fp32",
+            },
+            parallelism={"strategy": "zero1_tp", "tp": 2, "zero_stage": 1},
+        )
+        return memory(request, request.layout).activations
+
+    assert 0 < activations("selective", "eager") < activations("none", "eager") / 2
+    assert activations("selective", "flash") == activations("none", "flash")

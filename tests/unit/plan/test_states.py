@@ -96,3 +96,15 @@ def test_the_optimizer_inside_the_backward_pass_keeps_one_gradient(ask):
     one = {"hardware": {"gpus_per_node": 1}, "parallelism": {"strategy": "single"}}
     after = ask(training={**training, "optimizer_in_backward": True}, **one)
     assert memory(after, after.layout).gradients == 2 * 128256 * 4096
+
+
+def test_spread_experts_are_sharded_over_fewer_ranks(ask):
+    moe = {"experts": 8, "experts_per_token": 2, "expert_ffn": 14336, "params": 46_702_792_704, "vocab": 32000}
+
+    def optimizer(ep):
+        request = ask(model=moe, training={"micro_batch": 1}, parallelism={"strategy": "zero1", "ep": ep})
+        return memory(request, request.layout).optimizer
+
+    # every expert's states lie once among the eight GPUs, however the experts are spread
+    assert optimizer(8) == pytest.approx(optimizer(1))
+    assert optimizer(1) == pytest.approx(12 * 46_702_792_704 / 8)
