@@ -7,7 +7,7 @@ from outlive.diagnose.outcome import NOTHING_DECLARED, fatal_lines
 from outlive.onbox.context import Context
 from outlive.probes.cgroup import cgroup
 from outlive.probes.disk import Disk, disk
-from outlive.wire.values import Evidence
+from outlive.wire.values import Evidence, Outcome
 
 TAIL_BYTES = 256 * 1024
 FULL_BYTES = 1 << 20
@@ -57,6 +57,19 @@ def evidence(context: Context, stages: List[Dict[str, Any]], status: Optional[in
         total_steps=seen.total_steps,
         new_checkpoints=current.checkpoints,
     )
+
+
+def explained(context: Context, outcome: Outcome, exit_seen: bool) -> Outcome:
+    """Return the outcome with what the rules read in the newest attempt's log."""
+    from outlive.diagnose.refine import refined  # a hundred kilobytes of patterns, wanted at an end only
+
+    current = context.view.attempt
+    assert current is not None
+    try:
+        return refined(outcome, _tail(context.run.log, current.log_from), exit_seen)
+    except (OSError, ValueError, MemoryError) as error:
+        context.trouble("diagnose", "the log could not be read for a cause: %s" % error)
+        return outcome
 
 
 def stage_artifacts(context: Context, stages: List[Dict[str, Any]], name: str) -> Tuple[Optional[bool], str]:
