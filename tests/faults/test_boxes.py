@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import shutil
+import zipfile
 from pathlib import Path
 
 import pytest
 from servers import onbox, ran
+from servers.clients import Client
 
 from outlive import errors
 from outlive.runs import demo_work
@@ -15,6 +19,7 @@ from outlive.runs.ask import stop
 from outlive.runs.home import Home
 from outlive.runs.look import look
 from outlive.runs.up import up
+from outlive.transport import pack
 from outlive.wire.names import BoxFiles
 
 COUNTS = """
@@ -77,3 +82,20 @@ def test_a_supervisor_of_another_version_is_read_and_asked(tmp_path: Path) -> No
         assert len(run.journal("supervisor")) == 1, "no second supervisor took it over"
     finally:
         box.end()
+
+
+def test_our_own_program_was_changed_between_up_and_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client was updated after `up`: what the box lacks of the new version is brought by whatever is typed next."""
+    client = Client(tmp_path / "client")
+    up(client.home, ["local:"], root=str(tmp_path / "box"), budget_s=2.0)
+    data = io.BytesIO(pack.supervisor_pyz()[1])
+    with zipfile.ZipFile(data, "a") as archive:
+        archive.writestr("outlive/news.txt", "another version")
+    digest = hashlib.sha256(data.getvalue()).hexdigest()[:12]
+    monkeypatch.setattr(pack, "supervisor_pyz", lambda: (digest, data.getvalue()))
+    try:
+        run = client.run(client.job(env={"LAST": "5", "STEP_S": "0.02"})).run
+        assert client.until(run, lambda s: s["ended"], 120)["state"] == "succeeded"
+        assert (tmp_path / "box/.outlive" / f"supervisor-{digest}.pyz").exists()
+    finally:
+        demo_work.end_processes(BoxFiles(str(tmp_path / "box")))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outlive import errors
+from outlive.checkpoints.record import RECORD
 from outlive.runs import demo_work as actual
 from outlive.runs.drill_verdict import Kill, Point, Verdict, interval, judge, points_of
 from outlive.runs.home import Home
@@ -120,18 +121,18 @@ class _Drill:
         before, kills = self.disturbed(victim)
         self.stop(victim)
         killed = points_of(_records(victim.metrics))
-        reference, same = before, []
+        reference, same, states = before, list[int](), 0
         if not _hopeless(kills[-1], before):
             self.say(f"the job undisturbed, up to step {max(p.step for p in killed)}")
             files = self.start(REFERENCE)
             reference = self.undisturbed(files, max(p.step for p in killed))
-            same = _same_checkpoints(files, victim, kills)
+            same, states = _same_checkpoints(files, victim, kills)
         return Rehearsal(
             command=" ".join(_words(self.job)),
             snapshot=self.snapshot,
             reference=reference,
             killed=killed,
-            verdict=judge(reference, before, kills, same),
+            verdict=judge(reference, before, kills, same, states),
             took_s=time.monotonic() - began,
             notes=self.notes,
         )
@@ -355,15 +356,23 @@ def _listing(folder: Path) -> set[tuple[str, int, int]]:
     return found
 
 
-def _same_checkpoints(reference: RunFiles, killed: RunFiles, kills: list[Kill]) -> list[int]:
-    """Return the steps after the first kill whose checkpoint has the same bytes in both runs."""
-    if not kills:
-        return []
-    theirs = {r["path"]: r["sha256"] for r in read_all(reference.journal) if r["k"] == "checkpoint"}
-    mine = {r["path"]: r for r in read_all(killed.journal) if r["k"] == "checkpoint" and r["w"] > kills[0].wall_s}
-    return sorted(
-        int(r["step"]) for path, r in mine.items() if r.get("step") is not None and theirs.get(path) == r["sha256"]
-    )
+def _same_checkpoints(reference: RunFiles, killed: RunFiles, kills: list[Kill]) -> tuple[list[int], int]:
+    """Return the steps after the first kill whose checkpoint has the same bytes in both runs, and how many both have."""
+    theirs = _states(list(read_all(reference.journal)), 0.0)
+    mine = _states(list(read_all(killed.journal)), kills[0].wall_s)
+    both = sorted(mine.keys() & theirs.keys())
+    return [step for step in both if mine[step] == theirs[step]], len(both)
+
+
+def _states(journal: list[dict[str, Any]], since_s: float) -> dict[int, frozenset[tuple[str, str]]]:
+    """Return step -> names and digests of the newest checkpoint of that step; what only records a save is no state."""
+    found = {}
+    for record in journal:
+        if record["k"] == "checkpoint" and record.get("step") is not None and record["w"] > since_s:
+            one = len(record["files"]) == 1
+            names = [("" if one else os.path.relpath(f["path"], record["path"]), f["sha256"]) for f in record["files"]]
+            found[int(record["step"])] = frozenset(n for n in names if n[0] != RECORD)
+    return found
 
 
 __all__ = ["Rehearsal", "Settings", "drill", "passed", "remember"]

@@ -82,8 +82,10 @@ class Verdict:
     """Of these, how many agree in everything that both printed."""
     noise: dict[str, float] = field(default_factory=dict)
     """Value -> largest relative difference before the first kill."""
+    states: int = 0
+    """Steps after a kill of which both runs saved a checkpoint."""
     same_state: tuple[int, ...] = ()
-    """Steps whose checkpoint has the same bytes as in the undisturbed run."""
+    """Those whose checkpoint has the same bytes as in the undisturbed run."""
 
     @property
     def broken(self) -> bool:
@@ -108,7 +110,11 @@ def points_of(records: Iterable[dict[str, Any]]) -> list[Point]:
 
 
 def judge(
-    reference: Sequence[Point], before: Sequence[Point], kills: Sequence[Kill], same_state: Sequence[int] = ()
+    reference: Sequence[Point],
+    before: Sequence[Point],
+    kills: Sequence[Kill],
+    same_state: Sequence[int] = (),
+    states: int = 0,
 ) -> Verdict:
     """Return the verdict. ``before``: what the killed run printed up to the first kill."""
     returns = tuple(_came_back(kill, reference) for kill in kills)
@@ -118,7 +124,7 @@ def judge(
     pairs = [(p, truth[p.step]) for r in resumed for p in r.kill.after if p.step in truth]
     forgotten = tuple(_forgotten(pairs, noise, reference, resumed))
     equal = sum(1 for mine, theirs in pairs if not any(_off(mine, theirs, name, noise) for name in theirs.values))
-    return Verdict(returns, forgotten, len(pairs), equal, noise, tuple(same_state))
+    return Verdict(returns, forgotten, len(pairs), equal, noise, states, tuple(same_state))
 
 
 def _came_back(kill: Kill, reference: Sequence[Point]) -> Return:

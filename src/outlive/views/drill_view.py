@@ -79,7 +79,7 @@ def compared(found: Rehearsal) -> str:
     if noise > 0:
         text += f" (undisturbed it differs from itself by up to {number(100 * noise)} %)"
     if verdict.same_state and not verdict.broken:
-        text += f"; checkpoints of {len(verdict.same_state)} step(s) are the same bytes"
+        text += f"; {len(verdict.same_state)} of {verdict.states} checkpoint(s) hold the same bytes"
     return text
 
 
@@ -119,6 +119,7 @@ def data(found: Rehearsal) -> dict[str, Any]:
         "compared": verdict.compared,
         "equal": verdict.equal,
         "noise": verdict.noise,
+        "states": verdict.states,
         "same_state_steps": list(verdict.same_state),
         "reference_steps": [found.reference[0].step, found.reference[-1].step],
         "took_s": round(found.took_s, 1),

@@ -122,3 +122,23 @@ def test_a_drill_counts_for_the_code_that_it_was_made_with(tmp_path: Path) -> No
     Found.verdict = judge(REFERENCE, REFERENCE[:30], [killed()])
     remember(home, Found())  # type: ignore[arg-type]
     assert not passed(home.state(), "a" * 64), "the newest drill counts"
+
+
+def test_a_box_that_can_be_taken_away_asks_for_a_drill_of_this_code(tmp_path: Path) -> None:
+    from types import SimpleNamespace
+
+    from outlive.runs.run import _drilled
+
+    class Found:
+        command, snapshot = "python train.py", "a" * 64
+        verdict = judge(REFERENCE, REFERENCE[:30], [killed(*REFERENCE[25:45])])
+
+    home = Home(tmp_path)
+    spot = SimpleNamespace(name="spot-1", box=SimpleNamespace(facts={"spot": True}))
+    owned = SimpleNamespace(name="mine", box=SimpleNamespace(facts={}))
+    assert _drilled(home, owned, "a" * 64) == []  # type: ignore[arg-type]
+    (said,) = _drilled(home, spot, "a" * 64)  # type: ignore[arg-type]
+    assert "outlive drill" in said
+    remember(home, Found())  # type: ignore[arg-type]
+    assert _drilled(home, spot, "a" * 64) == []  # type: ignore[arg-type]
+    assert _drilled(home, spot, "b" * 64)  # type: ignore[arg-type]
