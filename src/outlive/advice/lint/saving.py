@@ -24,7 +24,7 @@ from outlive.advice.lint.source import (
 )
 
 RENAMES = {"replace", "rename", "renames", "move"}
-WHOLE = {"save_state", "save_checkpoint", "async_save", "save_training_checkpoint", "StatefulDataLoader"}
+WHOLE = {"Checkpointer", "save_state", "save_checkpoint", "async_save", "save_training_checkpoint", "StatefulDataLoader"}
 RUN_STATE = re.compile(r"optim|^opt$|^o$", re.I)
 
 
