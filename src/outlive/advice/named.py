@@ -39,8 +39,9 @@ def page(name: str) -> dict[str, Any] | None:
                 doc = beside[at]
                 zh.update(title_zh=doc[4], seen_zh=doc[6], source_ids=doc[7], also=doc[8])
             return {**every[at], **zh}
-    if _ID.fullmatch(said) and said not in Terms(index["terms"]):
-        raise _unknown(name, every)
+    kin = _kin(said, every) if _ID.fullmatch(said) else []
+    if kin and said not in Terms(index["terms"]) and said not in index["english"]:
+        raise _unknown(name, kin, every)
     return None
 
 
@@ -58,20 +59,22 @@ def _beside(name: str) -> dict[str, Any]:
     return data
 
 
-def _unknown(name: str, every: dict[str, Any]) -> errors.UnknownName:
-    """Return the error with the entries of the same letters whose numbers are nearest."""
+def _kin(name: str, every: dict[str, Any]) -> list[str]:
+    """Return the entries of the same letters whose numbers are nearest."""
 
     def parts(id: str) -> tuple[str, int]:
         letters, _, digits = re.sub(r"(\d+)[a-z]?$", r" \1", id.casefold()).partition(" ")
         return letters, int(digits or 0)
 
     letters, number = parts(name)
-    kin = sorted((id for id in every if parts(id)[0] == letters), key=lambda id: abs(parts(id)[1] - number))[:3]
-    near = f"; did you mean `{kin[0]}` ({every[kin[0]]['title']})?" if kin else ""
+    return sorted((id for id in every if parts(id)[0] == letters), key=lambda id: abs(parts(id)[1] - number))[:3]
+
+
+def _unknown(name: str, kin: list[str], every: dict[str, Any]) -> errors.UnknownName:
     return errors.UnknownName(
-        f"no entry is called `{name}`{near}",
+        f"no entry is called `{name}`; did you mean `{kin[0]}` ({every[kin[0]]['title']})?",
         name=name,
         candidates=kin,
         safe="Nothing was done.",
-        next=[["outlive", "explain", kin[0]]] if kin else [["outlive", "explain", "what", "you", "see"]],
+        next=[["outlive", "explain", kin[0]]],
     )
