@@ -357,7 +357,7 @@ def _listing(folder: Path) -> set[tuple[str, int, int]]:
 
 
 def _same_checkpoints(reference: RunFiles, killed: RunFiles, kills: list[Kill]) -> tuple[list[int], int]:
-    """Return the steps after the first kill whose checkpoint has the same bytes in both runs, and how many both have."""
+    """Return the steps after the first kill of which both runs hold the same bytes, and how many both have."""
     theirs = _states(list(read_all(reference.journal)), 0.0)
     mine = _states(list(read_all(killed.journal)), kills[0].wall_s)
     both = sorted(mine.keys() & theirs.keys())
