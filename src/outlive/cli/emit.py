@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--emit", metavar="KIND", help="torchrun, slurm, docker, jobset, ...; a wrong word lists all")
     group.add_argument("--out", metavar="DIR", help="write the files and a README there (default: print the main one)")
-    group.add_argument("--force", action="store_true", help="replace files that are there and differ")
+    group.add_argument("--replace", action="store_true", help="replace files that are there and differ")
     group.add_argument("--name", dest="job", metavar="NAME", help="name of the job, container or manifest")
     group.add_argument("--hosts", metavar="A,B", help="the nodes, the first is where the others meet")
     group.add_argument("--min-nodes", type=int, metavar="N", help="elastic: go on with this many")
@@ -68,7 +68,7 @@ def emit(kind: str, choice: Any, args: argparse.Namespace) -> int:
         if others:
             note(f"also needed: {', '.join(others)}; `--out DIR` writes them all")
         return 0
-    written = write([*rendering.files, rendering.readme()], Path(args.out), force=args.force)
+    written = write([*rendering.files, rendering.readme()], Path(args.out), force=args.replace)
     lines = [f"{os.path.join(args.out, file.name)}: {file.about}" for file in rendering.files]
     result(args, _object(kind, rendering, written), lambda: [*lines, *(f"  {line}" for line in rendering.next)])
     return 0
@@ -143,7 +143,7 @@ def write(files: list[File], directory: Path, *, force: bool = False) -> list[st
     if differ and not force:
         raise errors.UsageError(
             f"{differ[0]} is there and differs" + (f", and {len(differ) - 1} more" if len(differ) > 1 else ""),
-            why=[*differ[1:], "`--force` replaces them"],
+            why=[*differ[1:], "`--replace` replaces them"],
             safe="Nothing was written; they are as they were.",
         )
     written = []

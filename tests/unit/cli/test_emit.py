@@ -102,9 +102,9 @@ def test_files_are_written_with_a_readme_and_never_replaced_unasked(tmp_path, ca
     (out / "launch.sh").write_text("mine\n")
     with pytest.raises(UsageError, match="is there and differs") as caught:
         emit.emit("torchrun", choice(), args("--out", str(out)))
-    assert "--force" in caught.value.sentence()
+    assert "--replace" in caught.value.sentence()
     assert (out / "launch.sh").read_text() == "mine\n"
-    assert emit.emit("torchrun", choice(), args("--out", str(out), "--force")) == 0
+    assert emit.emit("torchrun", choice(), args("--out", str(out), "--replace")) == 0
     assert (out / "launch.sh").read_text() != "mine\n"
     assert sorted(os.listdir(out)) == ["README.md", "launch.sh"]
 
