@@ -21,6 +21,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "base_quantization": ("nf4", "bnb.nf4", "bnb.nf4-dq", "gptq-int4", "int8"),
     "strategy": tuple(STRATEGIES),
 }
+USUAL_TOKENS = 8192
+"""Tokens of one pass where nobody says: enough for large products."""
 OPTIMIZERS: dict[str, tuple[float, float, bool]] = {
     # bytes of moments per parameter with fp32 states, with 16-bit states, and whether they live outside the device
     "adamw": (8, 4, False),
@@ -318,7 +320,7 @@ def read_layout(
     if group is None:
         group = per_node if strategy == "hsdp" else dp * cp
     sp = part.get("sequence_parallel")
-    size, steps = _batch(micro, total, dp, pp, stage, strict, warnings)
+    size, steps = _batch(micro, total, dp, pp, stage, seq_len, strict, warnings)
     layout = Layout(
         strategy=strategy,
         dp=dp,
@@ -344,17 +346,20 @@ def read_layout(
 
 
 def _batch(
-    micro: int | None, total: int | None, dp: int, pp: int, stage: int, strict: bool, warnings: list[str]
+    micro: int | None, total: int | None, dp: int, pp: int, stage: int, seq_len: int, strict: bool, warnings: list[str]
 ) -> tuple[int, int]:
     """Return micro-batch and micro-steps of a given layout.
 
-    Without a micro-batch: one sequence; in a pipeline of fully sharded stages as many micro-batches as stages.
+    Without a micro-batch: up to 8192 tokens, in a pipeline one sequence; in a pipeline of fully sharded stages as many
+    micro-batches as stages.
     """
     if total is None:
         return micro or 1, 4 * pp if pp > 1 else 1
     per_rank = max(1, total // dp)
     if micro is None:
         micro = max(1, per_rank // pp) if pp > 1 and stage == 3 else 1
+        while pp == 1 and 2 * micro * seq_len <= USUAL_TOKENS and per_rank % (2 * micro) == 0:
+            micro *= 2
     if total % dp or per_rank % micro:
         said = f"global batch {total} is not a multiple of micro-batch {micro} x {dp} data-parallel ranks"
         if strict:
