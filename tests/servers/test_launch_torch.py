@@ -126,7 +126,7 @@ def test_elastic_on_two_nodes_goes_on_after_a_crash(started, project, two_nodes)
 
 @pytest.mark.parametrize(
     ("kind", "strategy", "recompute"),
-    [("ddp", "ddp", "selective"), ("fsdp1", "zero3", "full"), ("fsdp2", "zero2", "selective")],
+    [("ddp", "ddp", "full"), ("fsdp1", "zero2", "full")],
 )
 def test_wrapper_code_trains(started, tmp_path, kind, strategy, recompute):
     plan = launch(strategy=strategy, recompute=recompute, block_classes=("Block",), micro_batch=2, accumulation=2)
@@ -145,6 +145,7 @@ def test_fsdp2_computes_the_same_with_and_without_tensor_parallelism(started, tm
         folder.mkdir()
         plan = launch(
             strategy="zero3",
+            recompute="selective",
             tensor_parallel=tensor,
             gpus_per_node=processes,
             precision="fp32",
