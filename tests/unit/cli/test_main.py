@@ -50,7 +50,7 @@ def test_every_verb_takes_json_and_none_takes_yes():
         flags = {flag for action in parser._actions for flag in action.option_strings}
         words = cli._below(parser)
         assert "--json" in flags or all("--json" in p.format_help() for p in words.values()), verb
-        assert not flags & {"--yes", "-y", "--replace"}, verb
+        assert not flags & {"--yes", "-y", "--force"}, verb
 
 
 def test_a_verb_with_a_typing_error_names_the_nearest(capsys):
