@@ -45,7 +45,9 @@ VERBS: dict[str, str] = {
 }
 """Every verb and its one-line help, sorted. `outlive X` is ``cli/X.py``."""
 
-READS = frozenset({"", "ckpt", "diagnose", "doctor", "explain", "lint-train", "logs", "plan", "platforms", "ps", "version"})
+READS = frozenset(
+    {"", "ckpt", "diagnose", "doctor", "explain", "lint-train", "logs", "plan", "platforms", "ps", "version"}
+)
 """Verbs that only show: a reader that leaves early has seen what it wanted."""
 
 GOES_ON = {
