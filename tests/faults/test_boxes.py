@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import shutil
+import sys
 import zipfile
 from pathlib import Path
 
@@ -99,3 +100,17 @@ def test_our_own_program_was_changed_between_up_and_run(tmp_path: Path, monkeypa
         assert (tmp_path / "box/.outlive" / f"supervisor-{digest}.pyz").exists()
     finally:
         demo_work.end_processes(BoxFiles(str(tmp_path / "box")))
+
+
+def test_an_interpreter_behind_a_shim_is_asked_once(tmp_path: Path) -> None:
+    """A shim of pyenv starts a shell for each call, which took longer than the call."""
+    shim, calls = tmp_path / "shims" / "python3", tmp_path / "calls"
+    shim.parent.mkdir()
+    shim.write_text(f'#!/bin/sh\necho called >>{calls}\nexec {sys.executable} "$@"\n')
+    shim.chmod(0o755)
+    home = Home(tmp_path / "state")
+    place = up(home, ["local:"], root=str(tmp_path / "box"), python=str(shim), budget_s=2.0).place
+    assert place.box.facts["python"] == place.agent.python == sys.executable
+    before = calls.read_text()
+    assert look(home, home.box_of("")).state == "idle"
+    assert calls.read_text() == before

@@ -79,7 +79,7 @@ def _ask(path: str, why: str, env: Dict[str, str], end_s: float) -> Dict[str, An
     except ValueError:
         facts["why_unknown"] = answer.why or last_line(answer.out, answer.err) or "ended with %s" % answer.rc
         return facts
-    if _is_shim(path) and os.path.isabs(real) and os.access(real, os.X_OK):
+    if is_shim(path) and os.path.isabs(real) and os.access(real, os.X_OK):
         facts["path"] = path = real
     # Without site (-S) older versions do not set a virtual environment's prefix: its own file tells.
     own = os.path.dirname(os.path.dirname(path))
@@ -90,7 +90,7 @@ def _ask(path: str, why: str, env: Dict[str, str], end_s: float) -> Dict[str, An
     return facts
 
 
-def _is_shim(path: str) -> bool:
+def is_shim(path: str) -> bool:
     """Whether it only chooses an interpreter (pyenv, asdf, mise): each call would pay for a shell and the choice.
 
     And it chooses by the directory that it is called in, so one box would have several answers.

@@ -7,7 +7,7 @@ import re
 import shlex
 import shutil
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import Any
 
@@ -17,6 +17,7 @@ from outlive.platforms.load import all_ids, user_dir
 from outlive.platforms.load import load as load_platform
 from outlive.platforms.model import Platform, holds
 from outlive.platforms.recognise import holding, recognise, wanted
+from outlive.probes.interpreters import is_shim
 from outlive.runs.home import Home
 from outlive.runs.place import Place, open_place
 from outlive.transport import aliases
@@ -144,6 +145,8 @@ def up(
         words_python = shutil.which("python3") or sys.executable
     agent = Agent(exec_, root, choose_python(words_python, platform, contact, exec_))
     hello = _hello(agent)
+    if is_shim(agent.python) and str(hello["executable"]).startswith("/"):
+        agent = replace(agent, python=str(hello["executable"]))  # each call would start a shell that chooses it again
     if known is not None:
         _same_box(known, hello["box_id"], address)
     state = home.state()
