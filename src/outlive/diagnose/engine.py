@@ -21,6 +21,9 @@ FIRST, LAST = 6, 6
 METRIC_BYTES = 4 << 20
 """Metrics are read from the first and the last bytes of a source; a log of this size is read whole."""
 
+PLAIN_MAX = 20000
+
+_DIGITS = re.compile(r"\d+")
 _PROGRESS = re.compile(
     r"loss\W{0,6}(?:\[?\d|tensor)|\d%\||\b(?:epoch|step|iter(?:ation)?|batch|global_step)\b\W{0,5}\d|\bit/s|s/it\b"
     r"|\[\s*\d+/\s*\d+\]|\bacc(?:uracy)?\b\W{0,4}\d|ETA[: ]|tokens/s(?:ec)?|samples/s(?:ec)?",
@@ -106,11 +109,11 @@ class Engine:
         self.bytes = 0
         self.progress = 0
         self.progress_order = -1
-        self.done_order = -1
         self.tail: Deque[str] = deque(maxlen=40)
         """The last lines that were not blank."""
         self.facts: Dict[str, Any] = {}
         self.points: List[Dict[str, Any]] = []
+        self._plain: Dict[str, int] = {}  # lines that no rule knows, digits apart: most of a log are few such lines
         self._splitter = LineSplitter()
         self._line = 0
         self._ignored_until = -1
@@ -183,6 +186,12 @@ class Engine:
         if not text.strip():
             return
         self.tail.append(text[:KEPT_CHARS])
+        template = _DIGITS.sub("0", text)
+        if not self._in_trace:
+            kind = self._plain.get(template)
+            if kind is not None:
+                self._alive(kind)
+                return
         bare = strip_prefixes(text).strip()
         if "Exception ignored in" in text:
             self._ignored_until = self._line + 8
@@ -219,14 +228,20 @@ class Engine:
                     self.progress,
                 )
                 self.kept.setdefault(hit.rule.id, Kept()).add(event)
-        if not errors or _bar(text):
-            if _DONE.search(text):
-                self.done_order = self.lines
-                self.progress += 3
-                self.progress_order = self.lines
-            elif _PROGRESS.search(text):
-                self.progress += 1
-                self.progress_order = self.lines
+        if errors and not _bar(text):
+            return
+        kind = 2 if _DONE.search(text) else 1 if _PROGRESS.search(text) else 0
+        self._alive(kind)
+        if not hits and "Exception ignored in" not in text:
+            if len(self._plain) >= PLAIN_MAX:
+                self._plain.clear()
+            self._plain[template] = kind
+
+    def _alive(self, kind: int) -> None:
+        """Note a sign of life: 1 progress, 2 something finished."""
+        if kind:
+            self.progress += 1 if kind == 1 else 3
+            self.progress_order = self.lines
 
     def _traced(self, text: str) -> bool:
         """Whether a line ends a traceback: the first after it that is not indented."""
