@@ -33,12 +33,8 @@ def _engine(source: Source) -> bool:
 
 def _step_loops(source: Source) -> list[ast.For | ast.AsyncFor | ast.While]:
     """Return the innermost loops that hold a backward."""
-    found = []
-    for call in source.backwards:
-        loop = source.loop_of(call)
-        if loop is not None and loop not in found:
-            found.append(loop)
-    return found
+    loops = (source.loop_of(call) for call in source.backwards)
+    return list(dict.fromkeys(loop for loop in loops if loop is not None))
 
 
 def missing_step(source: Source) -> Iterator[Hit]:
@@ -177,10 +173,10 @@ def _detached(source: Source, name: str, scope: ast.AST, seen: set[str]) -> bool
     """Return whether every value that ``name`` gets here was cut from the graph."""
     if name in seen:
         return True
-    values = [value for target, value in source.assignments if dotted(target) == name and source.scope(target) is scope]
+    values = [value for target, value in source.assigned.get(name, []) if source.scope(target) is scope]
     values += [
         node.value
-        for node in source.nodes
+        for node in ast.walk(scope)
         if isinstance(node, ast.AugAssign) and dotted(node.target) == name and source.scope(node) is scope
     ]
     others = [

@@ -15,7 +15,7 @@ from outlive.advice.lint.hit import Check
 from outlive.advice.lint.registry import CODE, TEXT, Page, pages
 from outlive.advice.lint.source import Source
 
-MAX_BYTES = 2_000_000
+MAX_BYTES = 1_000_000
 """Larger files are data or generated."""
 
 MAX_FAMILY = 15

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from outlive.advice.lint.hit import Hit
 from outlive.advice.lint.source import (
@@ -24,7 +25,14 @@ from outlive.advice.lint.source import (
 )
 
 RENAMES = {"replace", "rename", "renames", "move"}
-WHOLE = {"Checkpointer", "save_state", "save_checkpoint", "async_save", "save_training_checkpoint", "StatefulDataLoader"}
+WHOLE = {
+    "Checkpointer",
+    "save_state",
+    "save_checkpoint",
+    "async_save",
+    "save_training_checkpoint",
+    "StatefulDataLoader",
+}
 RUN_STATE = re.compile(r"optim|^opt$|^o$", re.I)
 
 
@@ -52,6 +60,7 @@ def saved_value(source: Source, call: ast.Call) -> ast.expr | None:
     return value
 
 
+@lru_cache(maxsize=32)
 def keys_and_states(source: Source) -> tuple[set[str], set[str]]:
     """Return (keys of the dicts that are saved, names whose ``state_dict()`` is taken) in the family."""
     keys: set[str] = set()
@@ -138,8 +147,9 @@ def _spelt_out(source: Source, scope: ast.AST, where: ast.expr) -> tuple[str, se
     for _ in range(2):
         values = [
             value
-            for target, value in source.assignments
-            if dotted(target) in fresh and source.scope(target) is scope and target.lineno <= where.lineno
+            for name in sorted(fresh)
+            for target, value in source.assigned.get(name, [])
+            if source.scope(target) is scope and target.lineno <= where.lineno
         ]
         text += "".join(" " + ast.unparse(value) for value in values)
         fresh = set().union(*map(words_of, values)) - names if values else set()

@@ -35,7 +35,7 @@ MAIN_WORD = re.compile(
 )
 
 
-@dataclass
+@dataclass(eq=False)
 class Source:
     """A parsed file. ``family`` holds it and the files among those at hand that it imports."""
 
@@ -252,6 +252,14 @@ class Source:
                 found.append((node.target, node.value))
         return found
 
+    @cached_property
+    def assigned(self) -> dict[str, list[tuple[ast.expr, ast.expr]]]:
+        """Return the assignments by the dotted name of their target."""
+        found: dict[str, list[tuple[ast.expr, ast.expr]]] = {}
+        for target, value in self.assignments:
+            found.setdefault(dotted(target), []).append((target, value))
+        return found
+
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
         """Yield the parents, the nearest first."""
         at = self.parents.get(node)
@@ -333,12 +341,18 @@ class Source:
             if node in seen:
                 continue
             seen.add(node)
-            words = words_of(node)
+            words = self._words.get(node)
+            if words is None:
+                words = self._words[node] = words_of(node)
             found |= words
             if level < depth:
                 for word in words & self.reach.keys():
                     todo += [(function, level + 1) for _, function in self.reach[word]]
         return found
+
+    @cached_property
+    def _words(self) -> dict[ast.AST, set[str]]:
+        return {}
 
     @cached_property
     def family_words(self) -> set[str]:
