@@ -26,7 +26,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-import torch
+try:
+    import torch
+except ImportError as error:
+    raise SystemExit(f"{error}; run: python -m pip install torch==2.13.0") from None
 
 from outlive.checkpoints.torch import Checkpointer, Keep
 
@@ -238,11 +241,12 @@ def plot(result: dict[str, Any], path: str) -> None:
         if durable:
             axes.barh(at, durable, color="#c9d7e8", label="until durable, beside the training" if at == 4 else None)
         axes.barh(at, stall, color="#c0392b", label="training stands still" if at == 4 else None)
-        axes.text(max(stall, durable) * 1.01, at, f"{stall:.2f} s", va="center", fontsize=8)
+        axes.text(max(stall, durable) * 1.01, at, f" {stall:.2f} s", va="center", fontsize=8)
     axes.set_yticks(range(len(bars)), bars.keys())
     axes.invert_yaxis()
     axes.set_xlabel(f"seconds, {result['bytes'] / 1e9:.1f} GB of state, {result['cores']} cores")
-    axes.legend(loc="lower right", fontsize=8)
+    axes.legend(loc="upper right", fontsize=8)
+    axes.set_xlim(0, 1.12 * max(max(pair) for pair in bars.values()))
     figure.tight_layout()
     figure.savefig(path, dpi=120)
 

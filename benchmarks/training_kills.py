@@ -23,8 +23,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-import numpy
-import torch
+try:
+    import numpy
+    import torch
+except ImportError as error:
+    raise SystemExit(f"{error}; run: python -m pip install torch==2.13.0 numpy") from None
 
 from outlive.checkpoints.torch import Checkpointer, Keep, ResumableLoader
 from outlive.checkpoints.torch import state as states
