@@ -191,7 +191,12 @@ def _offloaded(request: Request) -> Choice | None:
     if best is None:
         return None
     names = {"single": "single_offload", "zero2": "zero2_offload", "fsdp_full": "zero3_offload"}
-    return best._replace(layout=best.layout._replace(strategy=names[best.layout.strategy]))
+    gb = best.memory.total / 1e9
+    reasons = (
+        "no layout fits with its states on the GPU",
+        f"weights and optimizer in host memory leave {gb:.1f} GB of {request.usable_bytes / 1e9:.1f} GB in use",
+    )
+    return best._replace(layout=best.layout._replace(strategy=names[best.layout.strategy]), reasons=reasons)
 
 
 def _least(request: Request, layouts: list[Layout]) -> Choice:
@@ -221,13 +226,14 @@ def ladder(request: Request, layout: Layout) -> Iterable[Change]:
 
     Each rung keeps the ones before it, and the global batch. The first that fits ends the ladder.
     """
-    base = speed(request, layout).tokens_per_second_per_gpu
     now, asked = layout, request
     if now.strategy.endswith("_offload"):
         now = now._replace(
             strategy={"single_offload": "single", "zero2_offload": "zero2"}.get(now.strategy, "fsdp_full")
         )
         now = now._replace(offload="none")
+
+    base = speed(request, now).tokens_per_second_per_gpu
 
     def rung(what: str, flags: tuple[str, ...]) -> Change:
         held = memory(asked, now)

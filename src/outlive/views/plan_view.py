@@ -187,6 +187,8 @@ def lines(
     choice = plan.choice
     speed, memory = choice.speed, choice.memory
     verdict = "fits" if choice.fits else "DOES NOT FIT"
+    if not choice.fits and choice.layout.strategy.endswith("_offload"):
+        verdict = "fits only with its states in host memory"
     found = [
         f"{choice.model.name} ({_billions(choice.model.params)}) on {choice.world} x {choice.gpu.name}: {verdict}",
         f"  {layout_words(choice)}",
@@ -227,7 +229,7 @@ def lines(
             cost = (
                 ""
                 if not change.slower
-                else f", {100 * change.slower:.0f} % {'slower' if change.slower > 0 else 'faster'}"
+                else f", {100 * abs(change.slower):.0f} % {'slower' if change.slower > 0 else 'faster'}"
             )
             mark = "fits" if change.fits else "not yet"
             found.append(
@@ -327,7 +329,7 @@ def any_lines(found: Sequence[tuple[Choice, Target | None, str]], columns: int) 
         when = f"{goal.hours:10.1f}" if goal is not None else " " * 10
         money = f"{goal.cost:8.0f} {goal.currency}" if goal is not None and goal.cost is not None else " " * 12
         rows.append(
-            f"  {f'{choice.world} x {choice.gpu.name}':<28.28}{choice.layout.strategy:<14}"
+            f"  {f'{choice.world} x {choice.gpu.name}':<27.27} {choice.layout.strategy:<14}"
             f"{choice.memory.total / GB:7.1f}{choice.usable_bytes / GB:7.1f}"
             f"{choice.speed.tokens_per_second_per_gpu * choice.world:10.0f}{when}{money}  {why}"
         )

@@ -114,3 +114,11 @@ def test_any_gpu_within_a_budget():
     assert costs == sorted(costs)
     assert {choice.gpu.key for choice, _, _ in found} <= {"h100-80gb-sxm", "rtx-4090", "t4"}
     assert all(goal.hours <= 24 for _, goal, _ in found)
+
+
+def test_what_fits_only_with_its_states_on_the_host_is_named(ask):
+    found = plan(ask(hardware={"gpu": "rtx-4090", "gpus_per_node": 1}, training={"global_batch": 8}))
+    assert not found.choice.fits
+    assert found.choice.layout.strategy == "single_offload"
+    assert "host memory" in found.choice.reasons[1]
+    assert any("--offload" in change.flags for change in found.changes)
