@@ -29,7 +29,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 try:
     import torch
 except ImportError as error:
-    raise SystemExit(f"{error}; run: python -m pip install torch==2.13.0") from None
+    print(f"not run: {error}; it needs: python -m pip install torch==2.13.0")
+    raise SystemExit(0) from None  # `make bench` goes on with the others
 
 from outlive.checkpoints.torch import Checkpointer, Keep
 

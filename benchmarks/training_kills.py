@@ -27,7 +27,8 @@ try:
     import numpy
     import torch
 except ImportError as error:
-    raise SystemExit(f"{error}; run: python -m pip install torch==2.13.0 numpy") from None
+    print(f"not run: {error}; it needs: python -m pip install torch==2.13.0 numpy")
+    raise SystemExit(0) from None  # `make bench` goes on with the others
 
 from outlive.checkpoints.torch import Checkpointer, Keep, ResumableLoader
 from outlive.checkpoints.torch import state as states
