@@ -31,7 +31,7 @@ def write_log(path: Path, megabytes: int) -> None:
         block.append(
             random.choice(
                 (
-                    f"[rank{rank}]: step {step} | loss {random.random() * 3:.4f} | lr 3.0e-04 | grad_norm 0.91 | 41021 tok/s",
+                    f"[rank{rank}]: step {step} | loss {random.random() * 3:.4f} | lr 3e-04 | gnorm 0.9 | 4102 tok/s",
                     f"2026-11-02 10:00:00,123 INFO trainer.py:210 rank={rank} iteration {step}/100000 took 1.204 s",
                     f"node{rank}:4101:4210 [{rank % 8}] NCCL INFO Channel 02/0 : 0[0] -> 1[1] via P2P/CUMEM",
                     "UserWarning: None of the inputs have requires_grad=True. Gradients will be None",

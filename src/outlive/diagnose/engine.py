@@ -55,6 +55,8 @@ _RANK = re.compile(r"(?:\brank|local_rank|\[rank|\btask)[ =:]*(\d{1,5})\b|^\s*(\
 _FACTS = (
     ("p2p", "via P2P/"),
     ("first_collective", "WorkNCCL(SeqNum=1,"),
+    ("first_collective", "WorkNCCL(SeqNum=2,"),
+    ("first_collective", "WorkNCCL(SeqNum=3,"),
     ("remote_crash", "*** Process received signal"),
 )
 """Lines that decide nothing alone: (name, words)."""

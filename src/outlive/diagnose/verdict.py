@@ -68,6 +68,9 @@ def judge(engine: Engine) -> List[Finding]:
         findings = _with_series(engine, findings, series)
     spoken = {e.order for f in findings if f.rule not in GENERIC and f.remedy != "no_action" for e in f.evidence}
     findings = [f for f in findings if f.rule not in GENERIC or any(e.order not in spoken for e in f.evidence)]
+    if not engine.progress and engine.facts.get("p2p") and all(f.remedy == "no_action" for f in findings):
+        rule = engine.book.by_id["peer-to-peer"]  # the log ends where the first transfer between GPUs begins
+        findings.insert(0, Finding(rule.id, rule.cls, "warning", POSSIBLE, rule.remedy, (), 1, False, (), {}))
     errors = [f for f in findings if f.severity == "error"]
     if len(errors) > 1:
         root = errors[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -50,4 +49,6 @@ def _finding(finding: dict[str, Any], columns: int) -> Iterator[str]:
 
 
 def _wrapped(head: str, text: str, columns: int) -> list[str]:
+    import textwrap
+
     return textwrap.wrap(text, max(40, columns), initial_indent=head, subsequent_indent=" " * len(head)) or [head]
