@@ -173,7 +173,7 @@ def _detached(source: Source, name: str, scope: ast.AST, seen: set[str]) -> bool
     """Return whether every value that ``name`` gets here was cut from the graph."""
     if name in seen:
         return True
-    values = [value for target, value in source.assigned.get(name, []) if source.scope(target) is scope]
+    values = [value for _, value in source.assigned.get((scope, name), [])]
     values += [
         node.value
         for node in ast.walk(scope)

@@ -148,8 +148,8 @@ def _spelt_out(source: Source, scope: ast.AST, where: ast.expr) -> tuple[str, se
         values = [
             value
             for name in sorted(fresh)
-            for target, value in source.assigned.get(name, [])
-            if source.scope(target) is scope and target.lineno <= where.lineno
+            for target, value in source.assigned.get((scope, name), [])
+            if target.lineno <= where.lineno
         ]
         text += "".join(" " + ast.unparse(value) for value in values)
         fresh = set().union(*map(words_of, values)) - names if values else set()

@@ -253,11 +253,11 @@ class Source:
         return found
 
     @cached_property
-    def assigned(self) -> dict[str, list[tuple[ast.expr, ast.expr]]]:
-        """Return the assignments by the dotted name of their target."""
-        found: dict[str, list[tuple[ast.expr, ast.expr]]] = {}
+    def assigned(self) -> dict[tuple[ast.AST, str], list[tuple[ast.expr, ast.expr]]]:
+        """Return the assignments by the function that they stand in and the dotted name of their target."""
+        found: dict[tuple[ast.AST, str], list[tuple[ast.expr, ast.expr]]] = {}
         for target, value in self.assignments:
-            found.setdefault(dotted(target), []).append((target, value))
+            found.setdefault((self.scope(target), dotted(target)), []).append((target, value))
         return found
 
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
