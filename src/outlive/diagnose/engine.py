@@ -257,5 +257,10 @@ class Engine:
         return ": " in body or body.strip().isidentifier()
 
 
+def looks_like_error(text: str) -> bool:
+    """Whether a line reads like an error: its level or an exception's name, and no word that takes it back."""
+    return bool(_ERROR.search(text)) and not (_INFO.search(text[:200]) or _RETRY.search(text))
+
+
 def _bar(text: str) -> bool:
     return "%|" in text

@@ -6,8 +6,8 @@ other processes say when one has died. What work has gone on after is no failure
 
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from .engine import Engine, Event, Kept
-from .rulebook import CONCLUSIVE, INDICATOR, TRIGGER, Rule
+from .engine import Engine, Event, Kept, looks_like_error
+from .rulebook import CONCLUSIVE, INDICATOR, TRIGGER, Hit, Rule
 from .series import Trouble, trouble
 
 MACHINE = 13
@@ -71,6 +71,8 @@ def judge(engine: Engine) -> List[Finding]:
     if not engine.progress and engine.facts.get("p2p") and all(f.remedy == "no_action" for f in findings):
         rule = engine.book.by_id["peer-to-peer"]  # the log ends where the first transfer between GPUs begins
         findings.insert(0, Finding(rule.id, rule.cls, "warning", POSSIBLE, rule.remedy, (), 1, False, (), {}))
+    if not findings and not engine.progress:
+        findings = _last_resort(engine)
     errors = [f for f in findings if f.severity == "error"]
     if len(errors) > 1:
         root = errors[0]
@@ -80,6 +82,16 @@ def judge(engine: Engine) -> List[Finding]:
             for f in findings
         ]
     return findings
+
+
+def _last_resort(engine: Engine) -> List[Finding]:
+    """The last line that looks like an error though no rule knows it, as a possibility."""
+    rule = engine.book.by_id["python-exception"]
+    for text in reversed(engine.tail):
+        if looks_like_error(text):
+            event = Event(engine.lines, len(engine.sources) - 1, 0, None, text, Hit(rule, INDICATOR), True, False, 0)
+            return [Finding(rule.id, rule.cls, "warning", POSSIBLE, rule.remedy, (event,), 1, False, (), {})]
+    return []
 
 
 def _candidates(engine: Engine) -> List[_Candidate]:
