@@ -17,7 +17,10 @@ MAY_IMPORT = {
     "checkpoints": {"checkpoints", "artifacts", "probes", "wire"},
     "onbox": {"onbox", "checkpoints", "diagnose", "artifacts", "probes", "wire"},
 }
-ADAPTED = {"hf.py": {"transformers"}, "lightning.py": {"lightning"}}  # under checkpoints/torch/; never imported by others
+ADAPTED = {
+    "hf.py": {"transformers"},
+    "lightning.py": {"lightning"},
+}  # under checkpoints/torch/; never imported by others
 NEWER_THAN_38 = {"tomllib", "zoneinfo", "graphlib"}
 GONE_BY_313 = {
     "imp",

@@ -148,7 +148,9 @@ def test_an_unknown_id_is_told_the_nearest(name, near):
     assert near in caught.value.what and caught.value.next == [["outlive", "explain", near]]
 
 
-@pytest.mark.parametrize("word", ["oom", "bf16", "fp16", "fsdp", "xid", "a100", "p100", "out-of-memory", "inodes-exhausted"])
+@pytest.mark.parametrize(
+    "word", ["oom", "bf16", "fp16", "fsdp", "xid", "a100", "p100", "out-of-memory", "inodes-exhausted"]
+)
 def test_an_ordinary_word_is_no_name(word):
     assert named.page(word) is None
 
