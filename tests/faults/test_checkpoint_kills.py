@@ -17,8 +17,7 @@ def strike(tmp_path, *words):
     home = MEMORY if os.access(MEMORY, os.W_OK) else str(tmp_path)
     done = subprocess.run(
         [sys.executable, str(ROOT / "benchmarks" / "checkpoint_kills.py"), "--json", "--home", home, *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         timeout=600,
     )
     assert done.stdout, done.stderr.decode()
