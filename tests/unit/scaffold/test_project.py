@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -90,3 +91,15 @@ def test_an_unknown_kind_names_the_nearest(tmp_path: Path) -> None:
 
 def test_the_sample_text_is_the_same_each_time() -> None:
     assert project.sample_text(1, 5000) == project.sample_text(1, 5000) != project.sample_text(2, 5000)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_our_own_lint_finds_nothing_in_it(tmp_path: Path, kind: str) -> None:
+    project.write(kind, tmp_path / "p", "p")
+    done = subprocess.run(
+        [sys.executable, "-m", "outlive", "lint-train", *map(str, sorted((tmp_path / "p").glob("*.py")))],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr

@@ -228,9 +228,10 @@ def main():
                 wait = (
                     model.no_sync() if hasattr(model, "no_sync") and turn < accumulate - 1 else contextlib.nullcontext()
                 )
-                with wait, autocast():
-                    x, y = x.to(device, non_blocking=True), y.to(device, non_blocking=True)
-                    loss = loss_of(model, x, y) / accumulate
+                x, y = x.to(device, non_blocking=True), y.to(device, non_blocking=True)
+                with wait:
+                    with autocast():
+                        loss = loss_of(model, x, y) / accumulate
                     scaler.scale(loss).backward()
                 total += loss.detach()
             if world > 1:

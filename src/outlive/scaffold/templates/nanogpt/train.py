@@ -195,8 +195,9 @@ def main():
                 wait = (
                     model.no_sync() if hasattr(model, "no_sync") and turn < accumulate - 1 else contextlib.nullcontext()
                 )
-                with wait, autocast():
-                    loss = model(x.to(device, non_blocking=True), y.to(device, non_blocking=True))[1] / accumulate
+                with wait:
+                    with autocast():
+                        loss = model(x.to(device, non_blocking=True), y.to(device, non_blocking=True))[1] / accumulate
                     scaler.scale(loss).backward()
                 total += loss.detach()
             if world > 1:
