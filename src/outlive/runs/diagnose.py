@@ -32,8 +32,8 @@ _TELLS = (
 def of_paths(paths: list[str]) -> dict[str, Any]:
     """Return the diagnosis of log files (``-``: standard input), as one incident. Raises UsageError."""
     engine = Engine()
-    for name, pieces in _merged([(path, _pieces(path)) for path in paths]):
-        engine.begin(name)
+    for path, pieces in [(path, _pieces(path)) for path in paths]:  # a bad name is said before anything is read
+        engine.begin(path)
         for piece in pieces:
             engine.feed(piece)
     return result(engine)
@@ -98,11 +98,6 @@ def _verdict(engine: Engine, found: list[dict[str, Any]]) -> tuple[str, str]:
     if engine.progress or found:
         return "nothing_wrong", "nothing wrong here"
     return "not_known", "no line of this log says what happened"
-
-
-def _merged(sources: list[tuple[str, Iterator[bytes]]]) -> Iterable[tuple[str, Iterator[bytes]]]:
-    """The order in which sources are read: by the time of their first failure, which here is the order given."""
-    return sources
 
 
 def _pieces(path: str) -> Iterator[bytes]:
