@@ -5,9 +5,10 @@ that costs C and a mean time M between interruptions, about sqrt(2 C M) between 
 """
 
 import math
-from typing import Any, List, Mapping, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, List, Mapping, NamedTuple, Optional, Sequence
 
-from outlive.checkpoints.retention import Keep
+if TYPE_CHECKING:
+    from outlive.checkpoints.retention import Keep  # its module brings the index and the commit; a plan needs neither
 
 MTBF_ENV = "OUTLIVE_MTBF_S"
 
@@ -75,7 +76,7 @@ class Budget(NamedTuple):
     inodes: int
 
 
-def budget(checkpoint_bytes: int, files: int, keep: Keep, steps: int = 0, milestones: int = 0) -> Budget:
+def budget(checkpoint_bytes: int, files: int, keep: "Keep", steps: int = 0, milestones: int = 0) -> Budget:
     """Return the space that a retention rule takes over ``steps``; ``files`` without the record."""
     periodic = steps // keep.every_steps if keep.every_steps else 0
     count = keep.latest + max(1, keep.best) + periodic + (milestones if keep.milestones else 0) + 1
