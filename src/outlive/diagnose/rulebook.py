@@ -47,10 +47,12 @@ class Rulebook:
         self._short: List[Tuple[str, List[int]]] = []
         self._grams: Dict[str, List[Tuple[str, List[int]]]] = {}
         self._cache: Dict[str, Tuple[Hit, ...]] = {}
+        self.own_from = len(data["rules"])
+        """Number of the first of a person's own rules (``data["own"]``): on a line that one knows it speaks alone."""
         self.tried = 0
         """Regular expressions that were tried so far: the work that tests compare."""
         strings: Dict[str, List[int]] = {}
-        for id, cls, severity, remedy, depth, pieces, anti, needs_error in data["rules"]:
+        for id, cls, severity, remedy, depth, pieces, anti, needs_error in data["rules"] + data.get("own", []):
             number = len(self.rules)
             rule = Rule(id, cls, severity, remedy, depth, bool(needs_error))
             self.rules.append(rule)
@@ -108,9 +110,10 @@ class Rulebook:
             self.tried += 1
             if pattern.search(bare) or pattern.search(text):
                 best[number] = role
-        return tuple(
-            Hit(self.rules[number], role) for number, role in sorted(best.items()) if not self._refused(number, text)
-        )
+        kept = [number for number in sorted(best) if not self._refused(number, text)]
+        if kept and kept[-1] >= self.own_from and any(n >= self.own_from and best[n] != TRIGGER for n in kept):
+            kept = [number for number in kept if number >= self.own_from]
+        return tuple(Hit(self.rules[number], best[number]) for number in kept)
 
     def _refused(self, number: int, text: str) -> bool:
         return any(re.search(anti, text) for anti in self._anti.get(number, ()))
@@ -140,7 +143,17 @@ def rulebook() -> Rulebook:
     """Return the shipped rules."""
     global _book
     if _book is None:
-        raw = pkgutil.get_data(__package__, "patterns.json")
-        assert raw is not None
-        _book = Rulebook(json.loads(raw.decode("utf-8")))
+        _book = Rulebook(_shipped())
     return _book
+
+
+def with_own(own: List[Any]) -> Rulebook:
+    """Return the shipped rules and a person's own, as the compiler makes them: where both know a line, the own one."""
+    return Rulebook({**_shipped(), "own": own})
+
+
+def _shipped() -> Dict[str, Any]:
+    raw = pkgutil.get_data(__package__, "patterns.json")
+    assert raw is not None
+    data: Dict[str, Any] = json.loads(raw.decode("utf-8"))
+    return data
