@@ -196,3 +196,81 @@ def test_a_loss_that_is_no_number_stops_and_going_back_is_one_recorded_step(tmp_
     train(folder, *proposal["command"].split()[2:], "--limit-batches", "1")
     done = json.loads((folder / "out" / "interventions.json").read_text())
     assert [(one["step"], one["skip_steps"]) for one in done] == [(12, proposal["step"] - 12)]
+
+
+def test_a_phase_that_misses_its_criterion_ends_the_run(tmp_path: Path) -> None:
+    folder = small("nanogpt", tmp_path / "p")
+    config = folder / "training_config.yaml"
+    config.write_text(
+        config.read_text().replace("warmup_steps: 2}}", "warmup_steps: 2}, success: {val_loss_below: 0.01}}")
+    )
+    said = train(folder, status=3)
+    assert "phase broad ended at step 6, but val_loss_below 0.01 is not met" in said
+    assert max(row["step"] for row in rows(folder / "out", "train")) == 6, "the next phase did not begin"
+    assert "but val_loss_below 0.01 is not met" in (folder / "out" / "training_status.md").read_text("utf-8")
+
+
+def test_gradients_are_clipped_and_the_same_seed_gives_the_same_losses(tmp_path: Path) -> None:
+    losses = []
+    for name in ("a", "b"):
+        folder = small("nanogpt", tmp_path / name)
+        train(folder, "--limit-batches", "4", "--set", "train.grad_clip=0.001")
+        losses.append([row["loss"] for row in rows(folder / "out", "train")])
+    assert losses[0] == losses[1] and len(losses[0]) == 4
+    free = small("nanogpt", tmp_path / "c")
+    train(free, "--limit-batches", "4")
+    assert losses[0] != [row["loss"] for row in rows(free / "out", "train")], "clipping changed nothing"
+
+
+LOOP = """\
+import os, signal, torch
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 60)
+for step in range(60):
+    x = torch.randn(8, 4)
+    loss = (model(x) - x.sum(1, keepdim=True)).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    scheduler.step()
+    optimizer.zero_grad()
+    print("step", step + 1, "loss", float(loss), flush=True)
+    if step + 1 == int(os.environ.get("DIE_AT", "0")):
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_patched_loop_is_killed_and_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
+    from outlive.scaffold.adapt import propose
+
+    (tmp_path / "loop.py").write_text(LOOP)
+    patch = propose(tmp_path / "loop.py")["patch"]
+    subprocess.run(["git", "apply", "-p1", "-"], input=patch, text=True, cwd=tmp_path, check=True)
+    script = (tmp_path / "loop.py").read_text()
+    (tmp_path / "loop.py").write_text(
+        script.replace('"out/ckpt", ', '"out/ckpt", every_steps=10, ')
+    )  # auto begins at 60 s
+
+    def play(where: str, **more: str) -> tuple[int, list[str]]:
+        home = tmp_path / where
+        home.mkdir(exist_ok=True)
+        done = subprocess.run(
+            [sys.executable, str(tmp_path / "loop.py")],
+            cwd=home,
+            env={**environment(), **more},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        return done.returncode, [line for line in done.stdout.splitlines() if line.startswith("step")]
+
+    status, undisturbed = play("undisturbed")
+    assert status == 0 and len(undisturbed) == 60
+    status, before = play("killed", DIE_AT="40")
+    assert status == -signal.SIGKILL and len(before) == 40
+    status, after = play("killed")
+    assert status == 0
+    first = int(after[0].split()[1])
+    assert 1 < first <= 41, "it went on, and not from zero"
+    assert after == undisturbed[first - 1 :]

@@ -262,6 +262,7 @@ def main():
             if missed and not args.limit_batches:
                 log.risk("criteria", f"phase {config['phases'][phase]['name']} ended, but {missed}")
                 log.say(f"phase {config['phases'][phase]['name']} ended at step {step}, but {missed}: stopped")
+                log.status("stopped, waits for a person", step, guard.newest(checkpoints), val_loss)
                 code = guard.STOPPED
                 break
     ckpt.close()
