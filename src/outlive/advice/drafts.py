@@ -11,11 +11,15 @@ import datetime
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from outlive.advice import rulelint
+from outlive.advice.literals import MIN_CHARS, required
+from outlive.advice.user_rules import MARK, UNSAID
+from outlive.advice.user_rules import directory as user_rules
 from outlive.diagnose.fatal import fatal_lines
 from outlive.diagnose.prefixes import strip_prefixes
 from outlive.errors import UsageError
@@ -23,7 +27,8 @@ from outlive.probes.secret_values import looks_secret
 
 SAMPLE_LINES = 60
 _LINE_LIMIT = 400
-_UNSAID = "(write here: {})"
+_NAME_LIMIT = 60
+_SAFE = "Nothing was written."
 
 _ADDRESS = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b|\b[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){4,7}\b")
 _MAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b")
@@ -31,11 +36,20 @@ _IN_URL = re.compile(r"(?<=://)[^\s/@]+:[^\s/@]+(?=@)")
 _HOME = re.compile(r"(?<=/home/)[^/\s:'\"]+|(?<=/Users/)[^/\s:'\"]+")
 _SETTING = re.compile(r"\b([A-Za-z_][\w.-]*)(\s*[=:]\s*)(['\"]?)([^\s'\",;]+)")
 _WORD = re.compile(r"[A-Za-z0-9+/=_.-]{12,}")
+_PLACEHOLDERS = "REDACTED|USER@HOST|ADDRESS"
 _CHANGING = re.compile(
-    r"(?P<hex>\b0x[0-9a-fA-F]+\b|\b[0-9a-f]{12,}\b)|(?P<path>(?:/[\w.@%+=~-]+){2,}/?)"
+    r"(?P<masked>"
+    + _PLACEHOLDERS
+    + r")|(?P<hex>\b0x[0-9a-fA-F]+\b|\b[0-9a-f]{12,}\b)|(?P<path>(?:/[\w.@%+=~-]+){2,}/?)"
     r"|(?P<quoted>'[^'\n]{1,120}'|\"[^\"\n]{1,120}\")|(?P<number>\d+(?:\.\d+)?)"
 )
-_PATTERNS = {"hex": r"[0-9a-fx]+", "path": r"/\S+", "quoted": r"""['"][^'"]*['"]""", "number": r"\d+(?:\.\d+)?"}
+_PATTERNS = {
+    "masked": r"\S+",
+    "hex": r"[0-9a-fx]+",
+    "path": r"/\S+",
+    "quoted": r"""(?:'[^']*'|"[^"]*")""",
+    "number": r"\d+(?:\.\d+)?",
+}
 
 
 class Draft(NamedTuple):
@@ -45,12 +59,6 @@ class Draft(NamedTuple):
     sample: Path
     fires_on: str
     open: list[str]
-
-
-def user_rules(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the directory of the user's own rules: ``$XDG_CONFIG_HOME/outlive/rules`` or under ``~/.config``."""
-    base = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".config")
-    return Path(base) / "outlive" / "rules"
 
 
 def redacted(text: str) -> str:
@@ -75,6 +83,7 @@ def pattern_of(line: str) -> str:
 def draft(
     excerpt: str,
     *,
+    fires_on: str = "",
     name: str = "",
     title: str = "",
     cause: str = "",
@@ -84,41 +93,61 @@ def draft(
 ) -> Draft:
     """Write a draft for the log ``excerpt`` into ``directory`` and return where it lies.
 
-    The rule fires on the last line that looks fatal, else on the last line. Raises UsageError for an excerpt without a
-    line, and for a name that is none.
+    The rule fires on the line ``fires_on``, else on the last line that looks fatal, else on the last line. Raises
+    UsageError for an excerpt without a line, for a line without a word, for a name that is none, and where nothing can
+    be written.
     """
     lines = [line[:_LINE_LIMIT] for line in redacted(excerpt).splitlines() if line.strip()][-SAMPLE_LINES:]
     if not lines:
-        raise UsageError("there is no line in this log to make a rule from", safe="Nothing was written.")
-    fires_on = _deciding(lines)
+        raise UsageError("there is no line in this log to make a rule from", safe=_SAFE)
+    fires_on = redacted(fires_on.strip())[:_LINE_LIMIT].strip() or _deciding(lines)
     slug = name or _slug(fires_on)
-    if not re.fullmatch(r"[a-z0-9]+(?:-[a-z0-9]+)*", slug):
-        raise UsageError(f"`{slug}` is no name for a rule: small letters, digits and `-`", safe="Nothing was written.")
+    if not re.fullmatch(r"[a-z0-9]+(?:-[a-z0-9]+)*", slug) or len(slug) > _NAME_LIMIT:
+        raise UsageError(
+            f"`{slug}` is no name for a rule: small letters, digits and `-`, at most {_NAME_LIMIT}", safe=_SAFE
+        )
     directory = user_rules() if directory is None else directory
-    directory.mkdir(parents=True, exist_ok=True)
-    slug = _free(directory, slug)
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        slug = _free(directory, slug)
+    except OSError as error:
+        raise _unwritable(directory, error) from error
+    pattern = pattern_of(fires_on)
     fields = {"title": title, "cause": cause, "fix": "; ".join(fix)}
     rule: dict[str, Any] = {
-        "id": f"user-{slug}",
+        "id": MARK + slug,
         "title": title or fires_on[:80],
         "class": "python_exception_generic",
         "severity": "error",
         "home": "log_rule",
         "seen": fires_on,
-        "cause": cause or _UNSAID.format("why it happens"),
-        "evidence": {"patterns": [{"re": pattern_of(fires_on), "scope": ["run_log"], "role": "indicator"}]},
-        "fix": list(fix) or [_UNSAID.format("what helps, in order")],
+        "cause": cause or f"{UNSAID}why it happens)",
+        "evidence": {"patterns": [{"re": pattern, "scope": ["run_log"], "role": "conclusive"}]},
+        "fix": list(fix) or [f"{UNSAID}what helps, in order)"],
         "remedy": "stop_and_ask",
         "examples": {"match": [fires_on], "no_match": ["step 100 loss 2.31 lr 3e-4"]},
         "sources": [{"what": "a run of ours", "month": f"{today or datetime.date.today():%Y-%m}"}],
     }
+    if required(pattern) is None:
+        raise UsageError(f"no rule can be made from `{fires_on}`: no word of {MIN_CHARS} letters in it", safe=_SAFE)
     faults = rulelint.faults(rule)
     if faults:
-        raise UsageError(f"no rule can be made from `{fires_on}`: {faults[0][1]}", safe="Nothing was written.")
+        raise UsageError(f"no rule can be made from `{fires_on}`: {faults[0][1]}", safe=_SAFE)
     sample, page = directory / f"{slug}.log", directory / f"{slug}.yaml"
-    _write(sample, "\n".join(lines) + "\n")
-    _write(page, _yaml(rule, slug))
+    try:
+        _write(sample, "\n".join(lines) + "\n")
+        _write(page, _yaml(rule, slug))
+    except OSError as error:
+        raise _unwritable(directory, error) from error
     return Draft(page, sample, fires_on, [key for key, said in fields.items() if not said])
+
+
+def _unwritable(directory: Path, error: OSError) -> UsageError:
+    return UsageError(
+        f"no draft can be written into {directory}: {error.strerror or error}",
+        safe="What was there is untouched.",
+        next=[["env", "XDG_CONFIG_HOME=/another/place", "outlive", "diagnose", "LOG", "--propose-rule"]],
+    )
 
 
 def _deciding(lines: Sequence[str]) -> str:
@@ -131,8 +160,8 @@ def _literal(text: str) -> str:
 
 
 def _slug(line: str) -> str:
-    words = re.findall(r"[a-z]{3,}", line.lower())[:6]
-    return "-".join(words) or "unknown-failure"
+    words = re.findall(r"[a-z]{3,}", re.sub(_PLACEHOLDERS, " ", line).lower())[:6]
+    return "-".join(words)[:_NAME_LIMIT].strip("-") or "unknown-failure"
 
 
 def _free(directory: Path, slug: str) -> str:
@@ -148,15 +177,42 @@ def _write(path: Path, text: str) -> None:
 
 
 def _yaml(rule: dict[str, Any], slug: str) -> str:
-    """Return the rule as YAML: every value in JSON's own notation, which YAML reads as it stands."""
+    """Return the rule as YAML: every text in JSON's own notation, which YAML reads as it stands."""
     lines = [
-        "# A draft. Read the sample beside it, fill in what is in brackets, narrow the expression,",
-        "# and add lines that look alike and must not fire under no_match.",
+        "# A draft, not used before what stands in brackets is written. Read the sample beside it, narrow the",
+        "# expression (role conclusive: this line alone is enough; indicator: it usually means this), and add lines",
+        "# that look alike and must not fire under no_match. A list anti_patterns beside patterns takes lines away.",
         f"# sample: {slug}.log",
+        "# severity: " + ", ".join(rulelint.SEVERITIES),
+        "# remedy: " + ", ".join(rulelint.REMEDIES),
+        *textwrap.wrap(
+            "class: " + ", ".join(sorted(rulelint.CLASSES)), 110, initial_indent="# ", subsequent_indent="# "
+        ),
     ]
-    for key, value in rule.items():
-        if isinstance(value, list):
-            lines += [f"{key}:", *(f"  - {json.dumps(item, ensure_ascii=False)}" for item in value)]
+    return "\n".join([*lines, *_block(rule, "")]) + "\n"
+
+
+def _block(value: Any, indent: str) -> list[str]:
+    if isinstance(value, dict):
+        lines = []
+        for key, item in value.items():
+            if isinstance(item, (dict, list)):
+                lines += [f"{indent}{key}:", *_block(item, indent + "  ")]
+            else:
+                lines.append(f"{indent}{key}: {_quoted(item)}")
+        return lines
+    lines = []
+    for item in value:
+        if isinstance(item, dict):
+            first, *rest = _block(item, indent + "  ")
+            lines += [f"{indent}- {first.strip()}", *rest]
         else:
-            lines.append(f"{key}: {json.dumps(value, ensure_ascii=False)}")
-    return "\n".join(lines) + "\n"
+            lines.append(f"{indent}- {_quoted(item)}")
+    return lines
+
+
+def _quoted(text: str) -> str:
+    """In double quotes; what does not print, as YAML's escape."""
+    if re.fullmatch(r"[a-z][a-z0-9]*(?:[_-][a-z0-9]+)*", text) and text not in ("true", "false", "null"):
+        return text
+    return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in json.dumps(text, ensure_ascii=False))

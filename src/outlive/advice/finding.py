@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from outlive.advice.pages import pages
 from outlive.diagnose.verdict import Finding
 
 _GAP = re.compile(r"\{(\w+)\}")
+_NONE: Mapping[str, dict[str, Any]] = {}
 _UNITS = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
-def told(finding: Finding, sources: list[str]) -> dict[str, Any]:
-    """Return a finding as data for people and programs."""
-    page = pages()[finding.rule]
+def told(finding: Finding, sources: list[str], own: Mapping[str, dict[str, Any]] = _NONE) -> dict[str, Any]:
+    """Return a finding as data for people and programs. ``own``: pages of a person's own rules, by id."""
+    page = own.get(finding.rule) or pages()[finding.rule]
     lines = [event.text for event in finding.evidence]
     numbers = {**extracted(page, lines), **{k: v for k, v in finding.numbers.items() if v is not None}}
     related = _related(finding.cls, lines)
@@ -43,6 +45,8 @@ def told(finding: Finding, sources: list[str]) -> dict[str, Any]:
         "consequences": list(finding.consequences),
         "source_ids": list(dict.fromkeys([*page.get("source_ids", []), *related])),
     }
+    if finding.rule in own:
+        data["rule_file"] = page["file"]
     if finding.survived:
         data["note"] = "the work went on after it"
     return data

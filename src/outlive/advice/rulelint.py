@@ -56,6 +56,8 @@ def faults(rule: dict[str, Any]) -> Faults:
         found.append(("class", f"{rule['class']!r} is no class of the taxonomy"))
     if not rule["fix"]:
         found.append(("fix", "says nothing"))
+    for key in ("fix", "never_do", "source_ids"):
+        _texts(rule, key, key, found)
     return found + _evidence(rule)
 
 
@@ -64,31 +66,52 @@ def _evidence(rule: dict[str, Any]) -> Faults:
     evidence = rule.get("evidence") or {}
     found += [(f"evidence.{key}", "is no kind of evidence") for key in evidence if key not in _EVIDENCE]
     compiled = []
-    for n, pattern in enumerate(evidence.get("patterns") or []):
+    for n, pattern in _items(evidence, "patterns", "evidence.patterns", found):
         at = f"evidence.patterns[{n}]"
+        if not isinstance(pattern, dict) or not isinstance(pattern.get("re"), str):
+            found.append((at, "is no mapping with an expression under `re`"))
+            continue
         if pattern.get("role", "conclusive") not in ROLES:
             found.append((at, f"role {pattern['role']!r} is none of {', '.join(ROLES)}"))
-        found += [(at, f"scope {s!r} is unknown") for s in pattern.get("scope") or () if s not in SCOPES]
-        compiled += _compiled(at, pattern.get("re", ""), found)
-    anti = [c for n, p in enumerate(evidence.get("anti_patterns") or []) for c in _compiled(f"anti[{n}]", p, found)]
-    for n, text in enumerate(evidence.get("extract") or []):
+        scopes = _items(pattern, "scope", f"{at}.scope", found)
+        found += [(at, f"scope {s!r} is unknown") for _, s in scopes if s not in SCOPES]
+        compiled += _compiled(at, pattern["re"], found)
+    where = "evidence.anti_patterns"
+    anti = [c for n, p in _texts(evidence, "anti_patterns", where, found) for c in _compiled(f"{where}[{n}]", p, found)]
+    for n, text in _texts(evidence, "extract", "evidence.extract", found):
         _compiled(f"evidence.extract[{n}]", text, found)
-    if rule["home"] == "log_rule" and not compiled:
+    if rule["home"] == "log_rule" and not compiled and not found:
         found.append(("home", "a log rule needs a pattern"))
     examples = rule.get("examples") or {}
+    fire = _texts(examples, "match", "examples.match", found)
+    silent = _texts(examples, "no_match", "examples.no_match", found)
     if compiled:
-        for line in examples.get("match") or ():
+        for n, line in fire:
             if not any(c.search(line) for c in compiled):
-                found.append(("examples.match", f"no pattern hits {line!r}"))
-        for line in examples.get("no_match") or ():
+                found.append((f"examples.match[{n}]", f"no pattern hits {line!r}"))
+        for n, line in silent:
             if any(c.search(line) for c in compiled) and not any(a.search(line) for a in anti):
-                found.append(("examples.no_match", f"a pattern hits {line!r}"))
+                found.append((f"examples.no_match[{n}]", f"a pattern hits {line!r}"))
     return found
+
+
+def _items(holder: dict[str, Any], key: str, at: str, found: Faults) -> list[tuple[int, Any]]:
+    value = holder.get(key)
+    if value is not None and not isinstance(value, list):
+        found.append((at, f"is a {type(value).__name__}, not a list"))
+        return []
+    return list(enumerate(value or ()))
+
+
+def _texts(holder: dict[str, Any], key: str, at: str, found: Faults) -> list[tuple[int, str]]:
+    items = _items(holder, key, at, found)
+    found += [(f"{at}[{n}]", f"is a {type(item).__name__}") for n, item in items if not isinstance(item, str)]
+    return [(n, item) for n, item in items if isinstance(item, str)]
 
 
 def _compiled(at: str, text: str, found: Faults) -> list[re.Pattern[str]]:
     try:
         return [re.compile(text)]
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         found.append((at, f"no regular expression: {error}"))
         return []

@@ -18,6 +18,12 @@ def add_parser(subparsers: Any) -> None:
         "root cause with its evidence, how sure that is, and the remedy. Opens no connection for files.",
     )
     parser.add_argument("logs", nargs="*", metavar="LOG|RUN", help="files, `-` for standard input, or one run")
+    parser.add_argument(
+        "--propose-rule",
+        action="store_true",
+        help="also write the draft of a rule for this log into your own directory of rules, redacted",
+    )
+    parser.add_argument("--name", metavar="SLUG", help="name of that draft: small letters, digits and `-`")
     parser.add_argument("--json", action="store_true", help="one JSON object")
 
 
@@ -26,12 +32,18 @@ def run(args: argparse.Namespace) -> int:
     from outlive.cli.printing import columns, result
     from outlive.views.finding_view import lines
 
-    data = _data(args.logs)
+    name = getattr(args, "name", None)
+    if not getattr(args, "propose_rule", False):
+        if name is not None:
+            raise errors.UsageError("--name names a draft: it goes with --propose-rule", safe="Nothing was done.")
+        data = _data(args.logs, None)
+    else:
+        data = _data(args.logs, name or "")
     result(args, data, lambda: lines(data, columns()))
     return 0
 
 
-def _data(words: list[str]) -> dict[str, Any]:
+def _data(words: list[str], propose: str | None) -> dict[str, Any]:
     from outlive.runs import diagnose
 
     if len(words) == 1 and _is_run(words[0]) or not words:
@@ -40,11 +52,11 @@ def _data(words: list[str]) -> dict[str, Any]:
 
         home = Home.default()
         record = the_run(home, words[0] if words else "")
-        data: dict[str, Any] = home.ledger.secrets.redact(diagnose.of_run(home, record))
+        data: dict[str, Any] = home.ledger.secrets.redact(diagnose.of_run(home, record, propose))
         return data
     if words.count("-") > 1:
         raise errors.UsageError("standard input can be read once", safe=diagnose.SAFE)
-    return diagnose.of_paths(words)
+    return diagnose.of_paths(words, propose)
 
 
 def _is_run(word: str) -> bool:

@@ -28,6 +28,36 @@ def read(path: Path) -> dict[str, Any]:
     return data
 
 
+def line_of(path: Path, key: str) -> int | None:
+    """Return the line, from 1, where ``key`` (as ``evidence.patterns[0].re``) stands in a YAML file that can be read.
+
+    Of a key that is not there, the line of what should hold it.
+    """
+    import re
+
+    import yaml
+
+    try:
+        node = yaml.compose(path.read_text(encoding="utf-8"), yaml.SafeLoader)
+    except (OSError, ValueError, yaml.YAMLError):
+        return None
+    line: int | None = None
+    for word in ["", *re.findall(r"[^.\[\]]+", key)]:
+        if line is None:
+            line = node.start_mark.line + 1 if node is not None else None
+        elif isinstance(node, yaml.MappingNode):
+            pair = next((pair for pair in node.value if pair[0].value == word), None)
+            if pair is None:
+                break
+            line, node = pair[0].start_mark.line + 1, pair[1]
+        elif isinstance(node, yaml.SequenceNode) and word.isdigit() and int(word) < len(node.value):
+            node = node.value[int(word)]
+            line = node.start_mark.line + 1
+        else:
+            break
+    return line
+
+
 def _json(text: str, path: Path) -> Any:
     try:
         return json.loads(text)

@@ -6,11 +6,12 @@ import itertools
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outlive import errors
+from outlive.advice import user_rules
 from outlive.diagnose.engine import Engine
 from outlive.diagnose.verdict import judge
 
@@ -29,21 +30,29 @@ _TELLS = (
 )
 
 
-def of_paths(paths: list[str]) -> dict[str, Any]:
-    """Return the diagnosis of log files (``-``: standard input), as one incident. Raises UsageError."""
-    engine = Engine()
+def of_paths(paths: list[str], propose: str | None = None) -> dict[str, Any]:
+    """Return the diagnosis of log files (``-``: standard input), as one incident. Raises UsageError.
+
+    ``propose``: also write the draft of a rule, under that name; "" chooses one.
+    """
+    own = user_rules.load()
+    engine = Engine(own.book())
     for path, pieces in [(path, _pieces(path)) for path in paths]:  # a bad name is said before anything is read
         engine.begin(path)
         for piece in pieces:
             engine.feed(piece)
-    return result(engine)
+    data = result(engine, own)
+    if propose is not None:
+        data["proposed_rule"] = proposed(engine, data, propose)
+    return data
 
 
-def of_run(home: Home, record: Run) -> dict[str, Any]:
+def of_run(home: Home, record: Run, propose: str | None = None) -> dict[str, Any]:
     """Return the diagnosis of a run's own log. Raises PlaceError when neither the box nor a copy here answers."""
     from outlive.runs import logs
 
-    engine = Engine()
+    own = user_rules.load()
+    engine = Engine(own.book())
     engine.begin(record.run)
     note = ""
     try:
@@ -53,23 +62,44 @@ def of_run(home: Home, record: Run) -> dict[str, Any]:
         copy = logs.mirrored(home, record)
         if copy is None:
             raise
-        engine = Engine()
+        engine = Engine(own.book())
         engine.begin(record.run)
         for piece in _pieces(str(copy)):
             engine.feed(piece)
         note = f"{error.what}; this rests on what was read here before"
-    data = result(engine)
+    data = result(engine, own)
     data["run"] = record.run
     if note:
         data["note"] = note
+    if propose is not None:
+        data["proposed_rule"] = proposed(engine, data, propose, home.ledger.secrets.redact)
     return data
 
 
-def result(engine: Engine) -> dict[str, Any]:
+def proposed(
+    engine: Engine, data: dict[str, Any], name: str = "", redact: Callable[[str], str] = str
+) -> dict[str, Any]:
+    """Write the draft of a rule for what was read, from the line that decided it, and return where it lies."""
+    from outlive.advice import drafts
+
+    decided = [e["text"] for f in data["findings"] if f["severity"] != "info" for e in f["evidence"]][:1]
+    lines = list(engine.tail)
+    lines = [text for text in decided if not any(text in line for line in lines)] + lines
+    made = drafts.draft(redact("\n".join(lines)), fires_on=redact("".join(decided)), name=name)
+    return {
+        "rule": str(made.rule),
+        "sample": str(made.sample),
+        "fires_on": made.fires_on,
+        "fill_in": made.open,
+        "test": ["outlive", "diagnose", str(made.sample)],
+    }
+
+
+def result(engine: Engine, own: user_rules.OwnRules) -> dict[str, Any]:
     """Return what an engine that was fed everything has to say."""
     from outlive.advice.finding import told
 
-    found = [told(finding, engine.sources) for finding in judge(engine)]
+    found = [told(finding, engine.sources, own.pages) for finding in judge(engine)]
     verdict, sentence = _verdict(engine, found)
     data: dict[str, Any] = {
         "schema": "outlive/diagnose/1",
@@ -80,6 +110,8 @@ def result(engine: Engine) -> dict[str, Any]:
         "lines": engine.lines,
         "bytes": engine.bytes,
     }
+    if own.data():
+        data["own_rules"] = own.data()
     if verdict == "not_known":
         data["would_tell"] = list(_TELLS)
         data["untrusted"] = {"last_lines": list(engine.tail)[-5:]}

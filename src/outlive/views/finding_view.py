@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +27,38 @@ def lines(data: dict[str, Any], columns: int = 100) -> Iterator[str]:
         yield "follows from it, or matters less: " + ", ".join(f"{f['title']} ({f['rule']})" for f in folded[:4])
     for tell in data.get("would_tell", ()):
         yield f"  would tell: {tell}"
+    if data["verdict"] == "not_known" and data["lines"] and "proposed_rule" not in data:
+        yield "  no rule knows this log: with --propose-rule, the draft of one is written for you to fill in"
+    yield from _own_rules(data.get("own_rules", {}))
+    yield from _proposed(data.get("proposed_rule", {}))
+
+
+def _own_rules(own: dict[str, Any]) -> Iterator[str]:
+    """Yield what of a person's own rules was not used, and why."""
+    for problem in own.get("problems", ()):
+        at = problem["file"] if problem["line"] is None else f"{problem['file']}:{problem['line']}"
+        key = f" [{problem['key']}]" if problem["key"] else ""
+        yield ""
+        yield one_line(f"own rules: {at}{key}: {problem['what']}")
+        yield from (f"  {one_line(reason)}" for reason in problem["why"])
+        yield from (f"  next: {shlex.join(argv)}" for argv in problem["next"])
+    if own.get("drafts"):
+        yield ""
+        yield from (
+            one_line(f"own rules: {draft['file']} is a draft, not used: {' and '.join(draft['fill_in'])} to be written")
+            for draft in own["drafts"]
+        )
+
+
+def _proposed(made: dict[str, Any]) -> Iterator[str]:
+    if not made:
+        return
+    yield ""
+    yield f"draft of a rule: {one_line(made['rule'])}"
+    yield f"  sample, redacted: {one_line(made['sample'])}"
+    yield f"  it fires on: {one_line(made['fires_on'])[:240]}"
+    yield f"  to be written: {', '.join(made['fill_in'])}; see also class and remedy. It is not used before that."
+    yield f"  then try it: {shlex.join(made['test'])}"
 
 
 def _finding(finding: dict[str, Any], columns: int) -> Iterator[str]:
