@@ -44,7 +44,7 @@ def faults(rule: dict[str, Any]) -> Faults:
     for key, value in rule.items():
         wanted = _KEYS.get(key)
         if wanted is None:
-            found.append((key, "is no key of a rule page"))
+            found.append((str(key), "is no key of a rule page"))
         elif not isinstance(value, wanted):
             found.append((key, f"is a {type(value).__name__}"))
     if found:
