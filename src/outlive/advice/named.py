@@ -9,6 +9,7 @@ import re
 
 from outlive import errors
 from outlive.advice import pages as shipped
+from outlive.advice import user_rules
 from outlive.advice.search import INDEX, Terms
 
 TYPE_CHECKING = False  # a type checker takes it for true; every command starts faster without these imports
@@ -22,10 +23,15 @@ def page(name: str) -> dict[str, Any] | None:
     """Return the page called ``name``, with ``title_zh``, ``seen_zh`` and ``also`` beside what it holds.
 
     A page that only points to another one gives the other one. None: this is an ordinary word, look it up.
-    Raises UnknownName for what looks like an id and is none, with the nearest that is.
+    ``user-...`` is a rule of the person's own. Raises UnknownName for what looks like an id and is none, with the
+    nearest that is.
     """
-    every = shipped.pages()
     said = name.casefold()
+    if said.startswith(user_rules.MARK):
+        own = user_rules.load().pages.get(name)
+        if own is not None:
+            return {"source_ids": [], "title_zh": "", "seen_zh": "", "also": [], "cause_zh": "", "fix_zh": [], **own}
+    every = shipped.pages()
     if "-" not in said and not _ID.fullmatch(said) and not any(p["slug"] == said for p in every.values()):
         return None
     index = _beside("search.json")

@@ -29,6 +29,7 @@ DEPTH = 14
 """Of an own rule that names none: the first among the failures that say a cause, behind machine and scheduler."""
 MAX_BYTES = 256 * 1024
 SAFE = "This file was left out; every other rule was used."
+_WORDS = {"sources": ("what", "month"), "probes": ("cmd", "confirms"), "code_checks": ("rule",)}
 _SUFFIXES = (".yaml", ".yml")
 
 
@@ -44,7 +45,7 @@ class OwnRules:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.pages: dict[str, dict[str, Any]] = {}
-        """By id, with ``file``."""
+        """By id, with ``family`` and ``slug`` as shipped ones, and ``file``."""
         self.drafts: dict[str, list[str]] = {}
         """File -> keys that a person has still to write."""
         self.problems: list[BadConfig] = []
@@ -77,7 +78,6 @@ class OwnRules:
         from outlive.platforms import source
 
         rule = _read(path)
-        slug = path.stem
         if isinstance(rule.get("id"), str) and not rule["id"].startswith(MARK):
             rule["id"] = MARK + rule["id"]
         faults = _faults(rule, self.pages)
@@ -91,7 +91,8 @@ class OwnRules:
         if unsaid:
             self.drafts[str(path)] = unsaid
             return
-        small, faults = _compiled({**rule, "family": "user", "slug": slug})
+        rule.update(family="user", slug=rule["id"])
+        small, faults = _compiled(rule)
         if small is None:
             key, what = faults[0]
             raise BadConfig(what, file=str(path), line=source.line_of(path, key), key=key)
@@ -161,6 +162,16 @@ def _faults(rule: dict[str, Any], taken: Mapping[str, Any]) -> list[tuple[str, s
         return [("evidence", "names no pattern: logs are diagnosed by patterns")]
     if rule["class"] is None:
         return [("class", "says nothing")]
+    evidence = rule["evidence"]
+    lists = [
+        ("sources", rule["sources"]),
+        *((f"evidence.{key}", evidence.get(key)) for key in ("probes", "code_checks")),
+    ]
+    for at, value in lists:
+        for n, item in enumerate(value if isinstance(value, list) else [value] if value is not None else []):
+            missing = [word for word in _WORDS[at.rpartition(".")[2]] if not isinstance(item, dict) or word not in item]
+            if missing:
+                return [(f"{at}[{n}]", f"says no {' and no '.join(missing)}")]
     return []
 
 

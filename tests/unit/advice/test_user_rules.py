@@ -126,6 +126,8 @@ FAULTS = {
     "a fix of numbers": ("- give it rc {rc}", "- 17", 15),
     "patterns are words": (PATTERNS, "  patterns: [foo]\n", 9),
     "no pattern": (PATTERNS, "", 5),
+    "a source without a month": ("    month: 2026-11\n", "", 21),
+    "a probe of no command": ("fix:\n", "  probes: [{kind: shell}]\nfix:\n", 14),
     "no word in it": ("widgetd: refus\\w+ rc (?P<rc>\\d+)", "re\\w+ng", 9),
     "not YAML": ("cause: the", "cause: the: the", 7),
     "a key twice": ("seen: widgetd says no", "title: again", 6),

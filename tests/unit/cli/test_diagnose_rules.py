@@ -143,3 +143,12 @@ def test_a_directory_that_cannot_be_made(tmp_path, log, monkeypatch, capsys):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
     assert main(["diagnose", log, "--propose-rule"]) == errors.UsageError.exit_code
     assert "cannot be" not in capsys.readouterr().out
+
+
+def test_explain_prints_an_own_rule(outlive, rules, log, capsys):
+    outlive(log, "--propose-rule", "--name", "mine")
+    fill_in(rules / "mine.yaml")
+    assert main(["explain", "user-mine"]) == 0
+    assert "ask widgetd for a token" in capsys.readouterr().out
+    assert main(["explain", "user-mine", "--lang", "zh", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["results"][0]["id"] == "user-mine"
