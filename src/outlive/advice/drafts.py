@@ -36,7 +36,7 @@ _IN_URL = re.compile(r"(?<=://)[^\s/@]+:[^\s/@]+(?=@)")
 _HOME = re.compile(r"(?<=/home/)[^/\s:'\"]+|(?<=/Users/)[^/\s:'\"]+")
 _SETTING = re.compile(r"\b([A-Za-z_][\w.-]*)(\s*[=:]\s*)(['\"]?)([^\s'\",;]+)")
 _WORD = re.compile(r"[A-Za-z0-9+/=_.-]{12,}")
-_PLACEHOLDERS = "REDACTED|USER@HOST|ADDRESS"
+_PLACEHOLDERS = r"REDACTED|USER@HOST|ADDRESS|\[redacted\]"  # the last: a declared secret, taken out before
 _CHANGING = re.compile(
     r"(?P<masked>"
     + _PLACEHOLDERS

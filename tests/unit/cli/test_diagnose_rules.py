@@ -3,6 +3,7 @@
 import json
 import stat
 import sys
+import types
 
 import pytest
 
@@ -143,6 +144,22 @@ def test_a_directory_that_cannot_be_made(tmp_path, log, monkeypatch, capsys):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
     assert main(["diagnose", log, "--propose-rule"]) == errors.UsageError.exit_code
     assert "cannot be" not in capsys.readouterr().out
+
+
+def test_a_runs_declared_secrets_are_not_in_its_draft(rules, tmp_path, monkeypatch):
+    from outlive.runs import diagnose, logs
+    from outlive.runs.home import Home
+
+    home = Home(tmp_path / "home")
+    said = b"widgetd: refusing sesame today\n"
+    monkeypatch.setattr(type(home.ledger.secrets), "redact", lambda self, text: text.replace("sesame", "[redacted]"))
+    monkeypatch.setattr(logs, "whole", lambda home, record: iter([said]))
+    run = types.SimpleNamespace(run="r1")
+    made = diagnose.of_run(home, run, "mine")["proposed_rule"]
+    assert all("sesame" not in path.read_text("utf-8") for path in rules.iterdir())
+    assert "[redacted]" in made["fires_on"]
+    fill_in(rules / "mine.yaml")
+    assert diagnose.of_run(home, run)["findings"][0]["rule"] == "user-mine"
 
 
 def test_explain_prints_an_own_rule(outlive, rules, log, capsys):
