@@ -110,7 +110,7 @@ class Client:
         return found
 
     def until(
-        self, run_: str, test: Callable[[dict[str, Any]], Any], timeout_s: float = 40.0, wake_it: bool = False
+        self, run_: str, test: Callable[[dict[str, Any]], Any], timeout_s: float = 120.0, wake_it: bool = False
     ) -> dict[str, Any]:
         """Look until the test is true of the status, and return it; AssertionError with the last one after the time."""
         end = time.monotonic() + timeout_s

@@ -155,7 +155,7 @@ class Run:
     def view(self):
         return RunView().add_all(self.journal())
 
-    def until(self, condition, limit_s=25.0):
+    def until(self, condition, limit_s=90.0):
         """Poll until ``condition(status)``; returns that status."""
         deadline = time.monotonic() + limit_s
         while True:
@@ -166,7 +166,7 @@ class Run:
                 raise AssertionError("not reached; %s\n%s" % (json.dumps(status, indent=1), self.told()))
             time.sleep(0.1)
 
-    def until_journal(self, kind, limit_s=25.0, **fields):
+    def until_journal(self, kind, limit_s=90.0, **fields):
         """Wait for a record; cheaper than polling."""
         deadline = time.monotonic() + limit_s
         while True:
@@ -177,7 +177,7 @@ class Run:
                 raise AssertionError("no %s %r\n%s" % (kind, fields, self.told()))
             time.sleep(0.05)
 
-    def ended(self, limit_s=40.0):
+    def ended(self, limit_s=120.0):
         """Wait for the end; the journal's states must have moved as the table allows."""
         self.until_journal("ended", limit_s)
         states = ["starting"] + [r["state"] for r in self.journal() if r["k"] in ("state", "ended")]
@@ -209,7 +209,7 @@ class Run:
     def wake(self, **payload):
         return self.box.call("run_wake", run=self.id, payload=payload)
 
-    def work_pid(self, attempt=None, limit_s=15.0):
+    def work_pid(self, attempt=None, limit_s=60.0):
         """Pid of the work's first process, once it was recorded."""
         deadline = time.monotonic() + limit_s
         while time.monotonic() < deadline:

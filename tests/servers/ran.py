@@ -68,7 +68,7 @@ def start(place: Place, code: str = TRAIN, *, job: str = "tiny", **spec: Any) ->
     return run
 
 
-def until(place: Place, run: str, holds: Callable[[dict[str, Any]], Any], limit_s: float = 40.0) -> dict[str, Any]:
+def until(place: Place, run: str, holds: Callable[[dict[str, Any]], Any], limit_s: float = 120.0) -> dict[str, Any]:
     """Look at a run until something holds of its status; its supervisor has written all that it will by then."""
     end = time.monotonic() + limit_s
     while True:

@@ -35,7 +35,17 @@ def hook():
     server.server_close()
 
 
-def until(condition, limit_s=20.0):
+HELD = """
+import os, time
+print("ready", flush=True)
+while not os.path.exists("go"):
+    time.sleep(0.05)
+open("x", "w").write("x")
+"""
+"""Work that goes on until the test lets it end."""
+
+
+def until(condition, limit_s=90.0):
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline
@@ -76,10 +86,11 @@ def test_an_idle_box_says_so_and_says_it_again(box, hook):
 def test_work_is_not_idleness(box):
     box.call("lease_set", idle_s=0.5, look_s=0.2)
     until(lambda: head(box)["lease"]["over"])
-    run = box.python("import time; print('ready', flush=True); time.sleep(3); open('x', 'w').write('x')")
+    run = box.python(HELD)
     run.until_journal("first_line")
     until(lambda: head(box)["lease"]["idle_for_s"] == 0.0)
     assert not head(box)["lease"]["over"]
+    open(run.path("go"), "w").close()
     run.ended()
     until(lambda: head(box)["lease"]["over"])
 

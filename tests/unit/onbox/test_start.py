@@ -146,11 +146,12 @@ def test_looking_never_keeps_a_supervisor_from_starting(box):
 
 
 def test_purge_refuses_live_runs_and_another_box(box):
-    run = box.python(QUICK % 2)
+    run = box.python("import os, time\nwhile not os.path.exists('go'): time.sleep(0.05)\nopen('x.txt', 'w').write('x')")
     box_id = box.call("hello")["box_id"]
     with pytest.raises(Refused) as caught:
         box.call("purge", box_id=box_id)
     assert caught.value.code == "run_alive" and caught.value.facts["runs"] == [run.id]
+    open(run.path("go"), "w").close()
     run.ended()
     with pytest.raises(Refused) as caught:
         box.call("purge", box_id="0" * 32)
