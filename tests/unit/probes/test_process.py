@@ -13,7 +13,7 @@ from outlive.probes import process, process_ps
 linux = pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="reads /proc")
 
 
-def until(condition, limit_s=5.0):
+def until(condition, limit_s=60.0):
     end_s = time.monotonic() + limit_s
     while time.monotonic() < end_s:
         if condition():
