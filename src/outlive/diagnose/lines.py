@@ -50,6 +50,22 @@ def clean(raw: bytes) -> str:
     return text
 
 
+def last_state(raw: bytes) -> bytes:
+    """Return what stands on a line at its end: of the states between carriage returns the last that is not blank.
+
+    The same rule as ``LineSplitter``'s, for a line that is there whole; at most ``MAX_LINE_BYTES`` of it.
+    """
+    raw = raw.rstrip(b"\r")
+    end = len(raw)
+    while end > 0:
+        start = raw.rfind(b"\r", 0, end) + 1
+        state = raw[start : min(end, start + MAX_LINE_BYTES)]
+        if state and not state.isspace() and clean(state).strip():
+            return state
+        end = start - 1
+    return b""
+
+
 class LineSplitter:
     """Splits a stream that arrives in any chunks; the same bytes give the same lines.
 

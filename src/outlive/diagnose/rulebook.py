@@ -1,17 +1,23 @@
 """The compiled rules: which lines of a log say which class. Loaded once; a pattern is compiled when it is needed first.
 
-Each pattern comes with strings of which a line must hold one. They are found through a table of their rarest four
-letters, so that a line costs some microseconds however many rules there are.
+Each pattern comes with strings of which a line must hold one. A string is found through a piece of its rarest word:
+what strings a word of a log can be part of is worked out once for each word, and most words are part of none.
 """
 
 import json
 import pkgutil
 import re
-from typing import Any, Dict, List, NamedTuple, Optional, Pattern, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Pattern, Set, Tuple
+
+from .prefixes import strip_prefixes
 
 CONCLUSIVE, INDICATOR, TRIGGER = 0, 1, 2
-GRAM = 4
+KEY_MIN, KEY_MAX = 3, 6
+"""Letters of the piece of a word through which a string is found."""
 _CACHE_MAX = 20000
+_WORDS_MAX = 50000
+_LONG_WORD = 40  # identifiers and encoded data: looked at, not remembered
+_LETTERS = bytes(c if 97 <= c <= 122 else 32 for c in range(256))
 _DIGITS = re.compile(r"\d+")
 
 
@@ -44,8 +50,10 @@ class Rulebook:
         self._pieces: List[Tuple[int, str, int]] = []  # rule number, regex, role
         self._compiled: Dict[int, Pattern[str]] = {}
         self._anti: Dict[int, List[str]] = {}
-        self._short: List[Tuple[str, List[int]]] = []
-        self._grams: Dict[str, List[Tuple[str, List[int]]]] = {}
+        self._always: List[Tuple[str, List[int]]] = []  # strings without a word to find them by
+        self._keyed: Dict[bytes, List[Tuple[str, List[int]]]] = {}
+        self._words: Dict[bytes, List[Tuple[str, List[int]]]] = {}
+        self._boring: Set[bytes] = set()
         self._cache: Dict[str, Tuple[Hit, ...]] = {}
         self.own_from = len(data["rules"])
         """Number of the first of a person's own rules (``data["own"]``): on a line that one knows it speaks alone."""
@@ -67,19 +75,29 @@ class Rulebook:
 
     def _index(self, strings: Dict[str, List[int]]) -> None:
         for string, pieces in strings.items():
-            if len(string) < GRAM:
-                self._short.append((string, pieces))
-                continue
-            grams = [string[i : i + GRAM] for i in range(len(string) - GRAM + 1)]
-            key = min(grams, key=lambda g: (_commonness(g), g))
-            self._grams.setdefault(key, []).append((string, pieces))
-        self._keys = frozenset(self._grams)
+            best, rank = b"", (False, 0)
+            for run in string.encode("utf-8").translate(_LETTERS).split():
+                run = run[:KEY_MAX]
+                if len(run) >= KEY_MIN and (run not in _FREQUENT, len(run)) > rank:
+                    best, rank = run, (run not in _FREQUENT, len(run))
+            if best:
+                self._keyed.setdefault(best, []).append((string, pieces))
+            else:
+                self._always.append((string, pieces))
+        self._keys = frozenset(self._keyed)
 
-    def hits(self, text: str, bare: str) -> Tuple[Hit, ...]:
-        """Return the rules that a line matches. ``bare`` is the line without the prefixes of launchers and loggers."""
-        template = _DIGITS.sub("0", text) if len(text) < 400 else ""
-        known = self._cache.get(template) if template else None
-        if known is not None and (not known or not _counts(text)):
+    def hits(self, text: str, bare: Optional[str] = None, template: Optional[str] = None) -> Tuple[Hit, ...]:
+        """Return the rules that a line matches.
+
+        ``bare`` is the line without the prefixes of launchers and loggers, ``template`` the line with each of its
+        numbers made 0; both are worked out where they are not given.
+        """
+        if len(text) >= 400:
+            return self._find(text, bare)
+        if template is None:
+            template = _DIGITS.sub("0", text)
+        known = self._cache.get(template)
+        if known is not None and (not known or not counts(text)):
             return known
         found = self._find(text, bare)
         if template:
@@ -88,17 +106,37 @@ class Rulebook:
             self._cache[template] = found
         return found
 
-    def _find(self, text: str, bare: str) -> Tuple[Hit, ...]:
+    def _strings(self, word: bytes) -> List[Tuple[str, List[int]]]:
+        """Return the strings that a line with this word may hold."""
+        pieces = {word[i : i + n] for n in range(KEY_MIN, KEY_MAX + 1) for i in range(len(word) - n + 1)}
+        found = [entry for key in self._keys & pieces for entry in self._keyed[key]]
+        if len(word) <= _LONG_WORD:
+            if len(self._words) + len(self._boring) >= _WORDS_MAX:
+                self._words.clear()
+                self._boring.clear()
+            if found:
+                self._words[word] = found
+            else:
+                self._boring.add(word)
+        return found
+
+    def _find(self, text: str, bare: Optional[str]) -> Tuple[Hit, ...]:
         low = text.lower()
-        candidates = set()
-        for string, pieces in self._short:
+        words = set(low.encode("utf-8", "replace").translate(_LETTERS).split())
+        words -= self._boring
+        candidates: Set[int] = set()
+        for string, pieces in self._always:
             if string in low:
                 candidates.update(pieces)
-        grams = {low[i : i + GRAM] for i in range(len(low) - GRAM + 1)}
-        for key in self._keys & grams:
-            for string, pieces in self._grams[key]:
+        for word in words:
+            found = self._words.get(word)
+            for string, pieces in self._strings(word) if found is None else found:
                 if string in low:
                     candidates.update(pieces)
+        if not candidates:
+            return ()
+        if bare is None:
+            bare = strip_prefixes(text).strip()
         best: Dict[int, int] = {}
         for piece in sorted(candidates):
             number, source, role = self._pieces[piece]
@@ -119,7 +157,7 @@ class Rulebook:
         return any(re.search(anti, text) for anti in self._anti.get(number, ()))
 
 
-def _counts(text: str) -> bool:
+def counts(text: str) -> bool:
     """Whether the digits of a line can decide: exit codes, signals, error numbers."""
     low = text.lower()
     return any(word in low for word in _NUMBERED)
@@ -127,13 +165,16 @@ def _counts(text: str) -> bool:
 
 _NUMBERED = ("code", "errno", "error", "signal", "xid", "%", "status", "scale", "received", "-rw")
 _FREQUENT = frozenset(
-    "erro rror  err erro fail aile iled led  not not  time imed ting tion ion  able ing  load file  for  the  in  of "
-    "loss step epoc poch iter cuda conn nnec nect requ node memo emor mory".split(" ")
+    word.encode()[:KEY_MAX]
+    for word in (
+        "and are array batch bytes call checkpoint code config connection could cuda data device does epoch error "
+        "errors exit failed file for found from gpu has init input iter layer line list load local log loss memory "
+        "model module name nan nccl node not num object out output path process python rank rate run runtime set "
+        "size state step system tensor the time torch train training type use user using value version wait was "
+        "warning weights with worker"
+    ).split()
 )
-
-
-def _commonness(gram: str) -> int:
-    return (2 if gram in _FREQUENT else 0) + (1 if " " in gram else 0)
+"""Words that stand in ordinary lines: a string is found through another of its words where it has one."""
 
 
 _book: Optional[Rulebook] = None

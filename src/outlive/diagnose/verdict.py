@@ -8,7 +8,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .engine import Engine, Event, Kept, looks_like_error
 from .rulebook import CONCLUSIVE, INDICATOR, TRIGGER, Hit, Rule
-from .series import Trouble, trouble
+from .series import Trouble
 
 MACHINE = 13
 """Rules up to this depth speak of the machine, the scheduler or the kernel: they explain all else."""
@@ -54,7 +54,7 @@ def judge(engine: Engine) -> List[Finding]:
     """Return the findings, the most likely root cause first; empty when nothing is wrong or nothing is known."""
     engine.end()
     candidates = _candidates(engine)
-    series = trouble(engine.points)
+    series = engine.trouble()
     candidates = _combined(engine, candidates)
     chosen = _ordered(candidates)
     findings: List[Finding] = []
