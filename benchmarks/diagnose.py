@@ -19,6 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 ENV = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+ENV.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed program is compiled
 SEED = 4
 
 
@@ -56,6 +57,7 @@ def timed(words: list[str], **more: object) -> float:
 def main() -> int:
     megabytes = int(sys.argv[1]) if len(sys.argv) > 1 else 100
     with tempfile.TemporaryDirectory() as folder:
+        ENV["PYTHONPYCACHEPREFIX"] = str(Path(folder) / "compiled")
         log = Path(folder) / "run.log"
         write_log(log, megabytes)
         size = log.stat().st_size / 1e6

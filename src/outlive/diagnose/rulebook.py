@@ -17,6 +17,7 @@ KEY_MIN, KEY_MAX = 3, 6
 _CACHE_MAX = 20000
 _WORDS_MAX = 50000
 _LONG_WORD = 40  # identifiers and encoded data: looked at, not remembered
+_PLACED = re.compile(r"(?<!\[)\^|\$|\\[bBAZ]|\(\?<?[!=]")  # what stands beside a match decides too
 _LETTERS = bytes(c if 97 <= c <= 122 else 32 for c in range(256))
 _DIGITS = re.compile(r"\d+")
 
@@ -135,8 +136,6 @@ class Rulebook:
                     candidates.update(pieces)
         if not candidates:
             return ()
-        if bare is None:
-            bare = strip_prefixes(text).strip()
         best: Dict[int, int] = {}
         for piece in sorted(candidates):
             number, source, role = self._pieces[piece]
@@ -146,8 +145,13 @@ class Rulebook:
             if pattern is None:
                 pattern = self._compiled[piece] = re.compile(source)
             self.tried += 1
-            if pattern.search(bare) or pattern.search(text):
+            if pattern.search(text):
                 best[number] = role
+            elif _PLACED.search(source):  # else what is in the line's rest is in the line
+                if bare is None:
+                    bare = strip_prefixes(text).strip()
+                if bare != text and pattern.search(bare):
+                    best[number] = role
         kept = [number for number in sorted(best) if not self._refused(number, text)]
         if kept and kept[-1] >= self.own_from and any(n >= self.own_from and best[n] != TRIGGER for n in kept):
             kept = [number for number in kept if number >= self.own_from]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from outlive.diagnose.engine import Engine
+from outlive.diagnose.prefixes import strip_prefixes
 from outlive.diagnose.rulebook import Rulebook, rulebook
 from outlive.diagnose.verdict import judge
 
@@ -228,3 +229,66 @@ def test_numbers_decide_where_they_carry_meaning():
     book = rulebook()
     assert "native-crash" in [h.rule.id for h in book.hits("exitcode : -11 (pid: 4)", "exitcode : -11 (pid: 4)")]
     assert "native-crash" not in [h.rule.id for h in book.hits("exitcode : -15 (pid: 4)", "exitcode : -15 (pid: 4)")]
+
+
+def test_a_line_met_before_keeps_its_own_place_rank_and_numbers():
+    log = b"".join(
+        b"[rank%d]: RuntimeError: CUDA out of memory. Tried to allocate %d MiB\n" % (n % 10, n) for n in range(90)
+    )
+    engine = Engine()
+    engine.feed(log)
+    judge(engine)
+    kept = engine.kept["gpu-out-of-memory"]
+    assert kept.count == 90
+    assert [e.line for e in kept.all()] == [1, 2, 3, 4, 5, 6, 85, 86, 87, 88, 89, 90]
+    assert (kept.all()[-1].rank, kept.all()[-1].text) == (
+        9,
+        "RuntimeError: CUDA out of memory. Tried to allocate 89 MiB",
+    )
+
+
+def test_the_cause_of_a_first_collective_is_seen_behind_lines_like_it():
+    engine = Engine()
+    words = b"Watchdog caught collective operation timeout: WorkNCCL(SeqNum=%d, OpType=ALLREDUCE)\n"
+    engine.feed(b"".join(words % n for n in (8, 9, 7, 1)))
+    assert engine.facts["first_collective"] == 1
+
+
+def test_a_bar_of_any_length_is_one_line_with_its_last_state():
+    bar = b"".join(b"\r  3%%|x| %d/900000 [00:01<00:02, 1.0it/s]" % n for n in range(20000))
+    for chunk in (1 << 20, 4099):
+        engine = Engine()
+        data = bar + b"\r     \r" + b"x" * 300000 + b"\rRuntimeError: CUDA out of memory. Tried\r   \nend\n"
+        for i in range(0, len(data), chunk):
+            engine.feed(data[i : i + chunk])
+        assert [f.rule for f in judge(engine)] == ["gpu-out-of-memory"]
+        assert engine.lines == 2 and list(engine.tail) == ["RuntimeError: CUDA out of memory. Tried", "end"]
+
+
+@pytest.mark.parametrize(
+    ("end", "rule"),
+    [
+        ([], None),
+        ([9.1] * 5, "loss-diverged"),
+        (["nan"] * 3, "nan-loss"),
+        (["0.0"] * 3, "nan-loss"),
+    ],
+)
+def test_a_long_log_whose_last_numbers_are_quiet_is_quiet_and_another_is_not(end, rule):
+    lines = ["step %d loss %.3f gnorm 0.5 %s" % (n, 3 - n / 30000, "." * 30) for n in range(30000)]
+    lines += ["step %d loss %s gnorm 0.5" % (30000 + n, value) for n, value in enumerate(end)]
+    found = [f.rule for f in read("\n".join(lines) + "\n")]
+    assert found == ([rule] if rule else [])
+
+
+def test_strings_find_every_rule_that_all_patterns_tried_one_by_one_would_find():
+    book, data = Rulebook(_data()), _data()
+    patterns = [(rule[0], role, re.compile(text), rule[6]) for rule in data["rules"] for text, role, _ in rule[5]]
+    lines = sorted({line for _, _, log in cases() for line in log.split("\n") if line.strip()})
+    for line in random.Random(3).sample(lines, 60):
+        bare = strip_prefixes(line).strip()
+        best = {}
+        for id, role, pattern, anti in patterns:
+            if (pattern.search(bare) or pattern.search(line)) and not any(re.search(a, line) for a in anti):
+                best[id] = min(role, best.get(id, role))
+        assert {hit.rule.id: hit.role for hit in book.hits(line)} == best, line

@@ -1,6 +1,8 @@
+import random
+
 import pytest
 
-from outlive.diagnose.lines import LineSplitter, clean
+from outlive.diagnose.lines import MAX_LINE_BYTES, LineSplitter, clean, last_state
 
 
 def split(data, size=None, **options):
@@ -91,3 +93,12 @@ def test_needles_give_the_same_as_a_filter():
     whole = [x for x in split(data) if "loss" in x.text.lower()]
     for size in (1, 2, 3, 5, 1000):
         assert split(data, size, needles=(b"loss",)) == whole
+
+
+def test_the_last_state_of_a_line_is_what_the_splitter_says():
+    random.seed(11)
+    parts = [b"\r", b"\r", b"  ", b"a 1", b"\x1b[2K", b"\x1b[31m", b"\xff", b"\t", b"b" * (MAX_LINE_BYTES + 3)]
+    for _ in range(300):
+        raw = b"".join(random.choice(parts) for _ in range(random.randrange(12)))
+        line = LineSplitter().feed(raw + b"\n")[-1]
+        assert clean(last_state(raw)) == line.text
