@@ -9,7 +9,13 @@ from typing import Any
 
 MIN_CHARS = 3
 MAX_ALTERNATIVES = 400
-COMMON = frozenset("loss grad train step epoch must you need node host self exit half time file".split())
+COMMON = frozenset(
+    (
+        "loss grad train step epoch must you need node host self exit half time file error worker workers "
+        "checkpoint cannot rank device failed expected value size memory model process remote peer system "
+        "requested different access"
+    ).split()
+) | {"could not", "failed to", "unable to", "is not a"}
 """Words of healthy logs: as a test they would let nearly everything through."""
 
 
