@@ -29,7 +29,7 @@ CONCEPT = 1.4
 PAIR = 0.25
 """What a pair of Chinese characters counts: a word is about two of them, and a concept besides."""
 SINGLE = 0.15
-"""What one Chinese character counts: little, but it joins 关机 and 关的机."""
+"""What one Chinese character counts: little, but it joins 磁盘 and 磁的盘."""
 GUESSED = 0.7
 """What a word counts that was taken for a misspelt one."""
 UNKNOWN = 6.0
