@@ -7,6 +7,7 @@ from outlive.diagnose.outcome import NOTHING_DECLARED, fatal_lines
 from outlive.onbox.context import Context
 from outlive.probes.cgroup import cgroup
 from outlive.probes.disk import Disk, disk
+from outlive.wire.spec import SMOKE
 from outlive.wire.values import Evidence, Outcome
 
 TAIL_BYTES = 256 * 1024
@@ -54,7 +55,7 @@ def evidence(context: Context, stages: List[Dict[str, Any]], status: Optional[in
         artifacts_ok=ok,
         artifacts_why=why,
         last_step=seen.last_step,
-        total_steps=seen.total_steps,
+        total_steps=None if current.stage == SMOKE else seen.total_steps,
         new_checkpoints=current.checkpoints,
     )
 

@@ -83,7 +83,7 @@ def make(job: Job, place: Place, pushed: Pushed, secret_names: list[str]) -> dic
         stages.insert(
             0,
             {
-                "name": "smoke",
+                "name": specs.SMOKE,
                 "run": f"export {SMOKE_ENV}; {substitute(job.smoke, place, True)}",
                 "produces": [],
                 "always": False,

@@ -12,6 +12,8 @@ from typing import Any, Dict, List, Optional
 from outlive.wire.names import JOB_NAME
 
 SCHEMA = "outlive/spec/1"
+SMOKE = "smoke"
+"""Name of the short first stage: it is meant to end long before the last step."""
 SETUP_DIGEST = re.compile(r"^[A-Za-z0-9_-]{1,128}$")
 """It becomes a file name on the box."""
 

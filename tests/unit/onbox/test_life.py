@@ -262,6 +262,15 @@ def test_stages_follow_each_other_and_a_failure_ends_them(box):
             assert len(handle.readlines()) == 1
 
 
+def test_a_smoke_stage_may_end_long_before_the_last_step(box):
+    said = "for s in 1 2; do echo step $s/500 loss 3.0; sleep 0.3; done"
+    run = box.start([{"name": "smoke", "run": said}, {"name": "main", "run": "echo 1 > a.txt"}])
+    end = run.ended()
+    assert (end["state"], end["stages_done"]) == ("succeeded", ["smoke", "main"])
+    other = box.start([{"name": "short", "run": said}, {"name": "main", "run": "echo 1 > a.txt"}])
+    assert other.ended()["state"] == "suspect", "only a smoke stage is meant to"
+
+
 def test_set_up_runs_once_for_a_box_and_a_digest(box):
     setup = {"run": "echo x >> ../../../setups", "digest": "d1"}
     box.start("echo 1 > a.txt", setup=setup).ended()
