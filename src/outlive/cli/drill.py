@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     safe = "Nothing was started."
     if args.kills < 1:
         raise errors.UsageError("--kills is at least 1", safe=safe)
-    job = job_from(Path.cwd(), tuple(args.command))
+    job = job_from(Path.cwd(), tuple(args.command), verb="drill")
     try:
         settings = Settings(kills=args.kills, limit_s=seconds(args.limit))
         if args.checkpoints:

@@ -49,17 +49,17 @@ IDLE_REPEAT_S = 6 * 3600.0
 """A metered box without live work speaks up after the first and again after each of the second."""
 
 
-def job_from(directory: Path, command: tuple[str, ...], name: str = "") -> Job:
+def job_from(directory: Path, command: tuple[str, ...], name: str = "", verb: str = "run") -> Job:
     """Return the job of the project directory, or one made of a command alone.
 
-    Raises UsageError when there is neither.
+    Raises UsageError when there is neither; it says how ``verb`` is given a command.
     """
     job = load_job(directory)
     if job is None:
         if not command:
             raise errors.UsageError(
                 f"nothing to run: no outlive.toml in {directory} and no command after --",
-                next=[["outlive", "run", "--", "python", "train.py"], ["outlive", "init"]],
+                next=[["outlive", verb, "--", "python", "train.py"], ["outlive", "init"]],
             )
         job = Job(
             name=job_name(name or directory.resolve().name),

@@ -197,7 +197,7 @@ def test_hostile_input_ends_and_costs_no_more_than_its_size():
         engine = Engine()
         engine.begin("")
         engine.feed(data)
-        judge(engine)
+        assert all(found.evidence for found in judge(engine)), "a finding without a line to rest on"
 
 
 def test_work_grows_with_the_log_and_not_with_its_square():
