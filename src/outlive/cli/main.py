@@ -54,6 +54,7 @@ GOES_ON = {
     "": "Nothing was changed.",
     "adopt": "What runs on the box goes on.",
     "down": "Nothing is said to be gone that was not confirmed; look with `outlive ps`.",
+    "drill": "The rehearsal was ended and its files removed; nothing of yours was touched.",
     "logs": "The run goes on.",
     "pull": "The run goes on; what arrived is kept, and the next pull continues.",
     "push": "What arrived on the box is kept; the next push continues.",
