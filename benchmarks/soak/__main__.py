@@ -1,9 +1,10 @@
-"""soak [--rounds N] [--seed S] [--jobs J] [--out DIR]: real runs, one random fault each; a table of what was lost.
+"""soak [--rounds N] [--seed S] [--bench local|boxes|both]: real runs, one random fault each; a table of what was lost.
 
     python benchmarks/soak --rounds 200
 
+Two benches, N rounds each: a box of this machine (`local`), and real sshd boxes of the test bed (`boxes`: Linux, root).
 Seeded: round K of seed S is the same fault at the same step, whatever ran before it. Resumable: rounds stand one a line
-in DIR/rounds-S.jsonl, and those that are there are not played again. Exit 1 when anything was lost, said wrongly,
+in DIR/rounds-S.jsonl and DIR/rounds-boxes-S.jsonl, and those that are there are not played again. Exit 1 when anything was lost, said wrongly,
 doubled or destroyed unproved.
 """
 
@@ -32,17 +33,37 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--bench", choices=("local", "boxes", "both"), default="both" if can_box() else "local")
     parser.add_argument("--only", default="", help="one fault, by the name of its function")
     parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "outlive-soak")
     parser.add_argument("--table", action="store_true", help="print the table of what is there, play nothing")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    record = args.out / f"rounds-{args.seed}{'-' + args.only if args.only else ''}.jsonl"
-    if not args.table:
-        known = {r["number"] for r in read(record)}
-        todo = [n for n in range(args.rounds) if n not in known]
-        play_all(args, record, todo)
-    return table([r for r in read(record) if r["number"] < args.rounds])
+    rounds = []
+    for kind in ("local", "boxes") if args.bench == "both" else (args.bench,):
+        words = [kind] * (kind != "local") + [str(args.seed)] + [args.only] * bool(args.only)
+        record = args.out / f"rounds-{'-'.join(words)}.jsonl"
+        if not args.table and (not args.only or args.only in faults_of(kind)):
+            known = {r["number"] for r in read(record)}
+            play_all(args, kind, record, [n for n in range(args.rounds) if n not in known])
+        rounds += [r for r in read(record) if r["number"] < args.rounds]
+    return table(rounds)
+
+
+def can_box() -> bool:
+    """Whether boxes of the test bed can run here."""
+    return sys.platform.startswith("linux") and os.geteuid() == 0
+
+
+def faults_of(kind: str) -> dict[str, Any]:
+    """Return the faults of a bench by name."""
+    if kind == "boxes":
+        from boxfaults import FAULTS as of_boxes
+
+        return dict(of_boxes)
+    from faults import FAULTS
+
+    return dict(FAULTS)
 
 
 def read(record: Path) -> list[dict[str, Any]]:
@@ -54,14 +75,14 @@ def read(record: Path) -> list[dict[str, Any]]:
     return sorted((json.loads(line) for line in lines if line.endswith("}")), key=lambda r: int(r["number"]))
 
 
-def play_all(args: argparse.Namespace, record: Path, todo: list[int]) -> None:
+def play_all(args: argparse.Namespace, kind: str, record: Path, todo: list[int]) -> None:
     """Share the rounds out to processes, each with boxes of its own."""
     children = []
     for job in range(min(args.jobs, len(todo))):
         pid = os.fork()
         if pid == 0:
             try:
-                play_some(args, record, todo[job :: args.jobs], job)
+                play_some(args, kind, record, todo[job :: args.jobs], job)
                 os._exit(0)
             except BaseException:  # the child of a fork must never come back into the parent's code
                 import traceback
@@ -77,18 +98,21 @@ def play_all(args: argparse.Namespace, record: Path, todo: list[int]) -> None:
             os.kill(pid, signal.SIGTERM)
 
 
-def play_some(args: argparse.Namespace, record: Path, todo: list[int], job: int) -> None:
-    from faults import FAULTS
+def play_some(args: argparse.Namespace, kind: str, record: Path, todo: list[int], job: int) -> None:
     from rounds import PER_BOX, Bench, Round, play
 
+    make = Bench
+    if kind == "boxes":
+        from sites import Boxes as make  # type: ignore[no-redef]
+    faults = faults_of(kind)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     bench: Bench | None = None
     used = 0
     try:
         for number in todo:
             if bench is None:
-                bench, used = Bench(args.out / f"box-{args.seed}-{job}"), 0
-            found: Round = play(bench, args.seed, number, FAULTS, args.only)
+                bench, used = make(args.out / f"box-{kind}-{args.seed}-{job}"), 0
+            found: Round = play(bench, args.seed, number, faults, args.only)
             used += 1
             if used >= PER_BOX or found.broken or bench.spoilt:
                 if not found.broken and not bench.spoilt:
@@ -107,20 +131,22 @@ def play_some(args: argparse.Namespace, record: Path, todo: list[int], job: int)
 
 def table(rounds: list[dict[str, Any]]) -> int:
     """Print the table; return 1 if a column that must be zero is not."""
-    from faults import FAULTS
-
     print(f"| fault | rounds | {' | '.join(WORDS)} | median detection | median recovery |")
     print("|---|---|" + "---|" * (len(WORDS) + 2))
     bad = 0
-    for name, fault in FAULTS.items():
-        rows = [r for r in rounds if r["fault"] == name]
-        if rows:
-            bad += line((fault.__doc__ or name).strip(), rows)
+    for kind in sorted({r.get("bench", "local") for r in rounds}, reverse=True):
+        for name, fault in faults_of(kind).items():
+            rows = [r for r in rounds if r["fault"] == name and r.get("bench", "local") == kind]
+            if rows:
+                bad += line((fault.__doc__ or name).strip() + (" (over ssh)" if kind == "boxes" else ""), rows)
     line("**all**", rounds)
     for row in rounds:
         for column in COLUMNS:
             for text in row[column]:
-                print(f"\nround {row['number']} ({row['fault']}), {column}: {text}", file=sys.stderr)
+                print(
+                    f"\n{row.get('bench', 'local')} round {row['number']} ({row['fault']}), {column}: {text}",
+                    file=sys.stderr,
+                )
     return 1 if bad else 0
 
 

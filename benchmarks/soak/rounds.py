@@ -1,10 +1,14 @@
-"""One round of the soak: a real run on a box of this machine, one fault, and everything that must hold after it."""
+"""One round of the soak: a real run on a box, one fault, and everything that must hold after it.
+
+``Bench`` is a box of this machine without any connection; boxes that are reached over ssh are in ``sites.py``.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -39,6 +43,7 @@ STEPS, STEP_S = 40, 0.05
 LIMITS = {"scan_s": 0.2, "sample_s": 0.5, "grace_s": 2.0}
 END_S = 240.0
 """A machine may be busy: what takes longer than this is counted as lost."""
+_STEP = re.compile(rb"step (\d+)/\d+ loss \d\.\d{5}$")
 PER_BOX = 8
 """Rounds on one box before it is purged, with every result home, and made anew."""
 
@@ -49,6 +54,7 @@ class Round:
 
     number: int
     fault: str
+    bench: str = "local"
     lost: list[str] = field(default_factory=list)
     false_words: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
@@ -68,24 +74,40 @@ class Round:
 class Bench:
     """One box with its client, used for a few rounds."""
 
+    kind = "local"
+
     def __init__(self, base: Path) -> None:
         self.base = base
         shutil.rmtree(base, ignore_errors=True)
         base.mkdir(parents=True)
-        self.root = base / "box"
         self.home = Home(base / "client")
         self.results: dict[str, Path] = {}
         self.spoilt = False
         """A result was damaged beyond the work's own repair, and that was said: this box is not purged."""
-        self.place: Place = up(self.home, ["local:"], root=str(self.root), python=sys.executable, budget_s=2.0).place
-        self.files = BoxFiles(str(self.root))
+        self.place: Place
+        self.files: BoxFiles
+        self.begin()
+
+    def begin(self) -> None:
+        """Make the box and reach it."""
+        root = str(self.base / "box")
+        self.place = up(self.home, ["local:"], root=root, python=sys.executable, budget_s=2.0).place
+        self.files = BoxFiles(root)
+
+    def pid(self, pid: int) -> int:
+        """Return the pid on this machine of a process that the box knows by ``pid``."""
+        return pid
 
     def again(self) -> None:
         """A client with an empty state takes the box over."""
         self.place.close()
         shutil.rmtree(self.home.dir)
-        self.home = Home(self.home.dir)
-        self.place = adopt(self.home, [f"local:{self.root}"], python=sys.executable, budget_s=2.0).place
+        self.home = Home(self.home.dir, self.home.ssh_config)
+        self.place = self.adopt(self.home)
+
+    def adopt(self, home: Home) -> Place:
+        """Reach the box from another client."""
+        return adopt(home, [f"local:{self.files.root}"], python=sys.executable, budget_s=2.0).place
 
     def refuses(self, found: Round, when: str) -> None:
         """``down --purge`` before everything is proved here: it must refuse, and nothing may be gone."""
@@ -118,7 +140,7 @@ def play(bench: Bench, seed: int, number: int, faults: dict[str, Callable[[Case]
     name = rng.choice(sorted(faults))
     if only:
         name = only
-    found = Round(number, name)
+    found = Round(number, name, bench.kind)
     began = time.monotonic()
     case = Case(bench, rng, found)
     try:
@@ -144,7 +166,12 @@ class Case:
         self.may_stop = False
         self.damaged: dict[Path, str] = {}
         """Files that we broke -> the digest they have since."""
+        self.before_pull: Callable[[Path], None] | None = None
         self.after_pull: Callable[[Path], None] | None = None
+        self.mode = ""
+        """How the work behaves: a word of work.py."""
+        self.no_result = False
+        """The work leaves no result; that has to be seen."""
 
     # -- what faults use ----------------------------------------------------------------------------
 
@@ -172,16 +199,19 @@ class Case:
         return status
 
     def work_pid(self) -> int:
-        return int(actual.work(self.files)["pid"])
+        return self.bench.pid(int(actual.work(self.files)["pid"]))
 
     def supervisor_pid(self) -> int:
-        return int(Path(self.files.supervisor).read_text().split()[0])
+        return self.bench.pid(int(Path(self.files.supervisor).read_text().split()[0]))
 
     def keeper_pid(self) -> int:
-        return int(Path(self.files.attempt(int(actual.work(self.files)["attempt"])).keeper).read_text().split()[0])
+        newest = self.files.attempt(int(actual.work(self.files)["attempt"]))
+        return self.bench.pid(int(Path(newest.keeper).read_text().split()[0]))
 
-    def client(self, verb: Callable[[], Any], die_after_s: float | None) -> int:
-        """Do something in a client of its own, which is killed after a while; its wait status."""
+    def client(
+        self, verb: Callable[[], Any], die_after_s: float | None, die_when: Callable[[], bool] | None = None
+    ) -> int:
+        """Do something in a client of its own, which is killed after a while or at a moment; its wait status."""
         pid = os.fork()
         if pid == 0:
             try:
@@ -197,6 +227,8 @@ class Case:
             while time.monotonic() < end:
                 if os.waitpid(pid, os.WNOHANG)[0]:
                     return 0
+                if die_when is not None and die_when():
+                    break
                 time.sleep(0.005)
             os.kill(pid, signal.SIGKILL)
         return os.waitpid(pid, 0)[1]
@@ -216,6 +248,7 @@ class Case:
             project.mkdir()
             shutil.copy(work.__file__, project / "train.py")
         words = ["python", "train.py", str(STEPS), str(STEP_S)] + (["noise"] if self.noise else [])
+        words += [self.mode] if self.mode else []
         return Job(
             name=f"r{self.found.number}",
             stages=(Stage("main", tuple(words)),),
@@ -231,6 +264,7 @@ class Case:
     # -- the round ----------------------------------------------------------------------------------
 
     def play(self, fault: Callable[[Case], None]) -> None:
+        self.mode = getattr(fault, "mode", "")
         before = getattr(fault, "before_start", None)
         if before is not None:
             before(self)
@@ -264,6 +298,11 @@ class Case:
             if time.monotonic() > end:
                 raise errors.CheckFailed(f"no end: {json.dumps(status)[:600]}")
             time.sleep(self.rng.choice((0.1, 0.3, 0.9)))
+        if self.no_result:
+            self.bench.spoilt = True  # there is nothing to bring home, so nothing opens the gate
+            if status["state"] not in ("suspect", "failed"):
+                self.found.false_words.append(f"{status['state']} was said of work that left no result")
+            return
         if status["state"] == "suspect" and self.still_damaged():
             self.bench.spoilt = True  # the last save itself was hit, after the work: "suspect" is the right word
         elif status["state"] != "succeeded":
@@ -305,7 +344,14 @@ class Case:
 
     def bring_home(self) -> None:
         target = self.bench.base / "results" / self.run
+        if self.before_pull is not None:
+            self.before_pull(target)
         got = pull(self.home, self.run, to=target)
+        if self.no_result:
+            if got.delivery == "proved":
+                self.found.false_words.append("proved was said of a run without its result")
+            self.bench.refuses(self.found, "the run left no result")
+            return
         here = _result(target / "result.json")
         if got.delivery == "proved" and here != work.final(STEPS):
             self.found.false_words.append("proved was said, and another result is here")
@@ -325,21 +371,25 @@ class Case:
 
     def check_lines(self) -> None:
         """The log as this client followed it over all its looks is that on the box, byte for byte."""
-        mirror = Mirror(self.home, self.run, self.bench.place.box.box_id)
-        for _ in range(3):
-            once(self.home, self.record, wake_it=False)
+        box = self.same_lines(self.home)
+        steps = [p["step"] for p in _points(self.files)]
+        said = [int(match[1]) for match in map(_STEP.match, box.splitlines()) if match]
+        if sorted(steps) != sorted(said):
+            self.found.lines.append(f"{len(said)} steps in the log, {len(steps)} in the metrics")
+
+    def same_lines(self, home: Home) -> bytes:
+        """Read the log to its end as a client does, and compare; return what is on the box."""
+        mirror = Mirror(home, self.run, self.bench.place.box.box_id)
+        size = -1
+        while mirror.offsets()["log"] != size:
+            size = mirror.offsets()["log"]
+            once(home, home.run_of(self.run), wake_it=False)
         box = Path(self.files.log).read_bytes()
         here = mirror.path("log").read_bytes() if mirror.path("log").exists() else b""
         if box != here:
             there, mine = box.splitlines(), here.splitlines()
             self.found.lines.append(f"{len(there)} lines on the box, {len(mine)} here")
-        first: dict[int, int] = {}
-        steps = [p["step"] for p in _points(self.files)]
-        said = [int(line.split()[1].split(b"/")[0]) for line in box.splitlines() if line.startswith(b"step ")]
-        for step in said:
-            first[step] = first.get(step, 0) + 1
-        if sorted(steps) != sorted(said):
-            self.found.lines.append(f"{len(said)} steps in the log, {len(steps)} in the metrics")
+        return box
 
 
 def _result(path: Path) -> Any:

@@ -7,6 +7,7 @@ halves, as slowly as real saves are, and resumes from the newest checkpoint whos
 import hashlib
 import json
 import os
+import signal
 import sys
 import time
 
@@ -46,8 +47,26 @@ def load(path):
         return None
 
 
-def main(steps, step_s, noise):
-    """Train. With ``noise`` the log holds what logs should not."""
+def once():
+    """Whether this is the first call in this work directory."""
+    try:
+        os.close(os.open("once", os.O_CREAT | os.O_EXCL))
+        return True
+    except FileExistsError:
+        return False
+
+
+def main(steps, step_s, modes):
+    """Train. What ``modes`` may hold:
+
+    noise  the log holds what logs should not       talks  two kilobytes a step
+    flood  six megabytes of log at once             deaf   ignores SIGTERM
+    hog    takes all memory, once                   liar   says that it is done, and writes nothing
+    mute   ends well without its result
+    """
+    noise, liar = "noise" in modes, "liar" in modes
+    if "deaf" in modes:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.makedirs("ckpt", exist_ok=True)
     state, step = "start", 0
     for name in sorted((n for n in os.listdir("ckpt") if n.startswith("step-") and n.endswith(".json")), reverse=True):
@@ -64,7 +83,15 @@ def main(steps, step_s, noise):
         if noise:
             sys.stdout.buffer.write(b"\x00\x00\xff\xfe \x1b[2J %d%%\r" % step * 20 + b"\n")
             sys.stdout.buffer.flush()
-        if step % EVERY == 0:
+        if "talks" in modes:
+            print("x%1999d" % step, flush=True)
+        if "flood" in modes and step == 12 and once():
+            for number in range(60000):
+                print("line %d %s" % (number, state), end=" and so on, and on\n")
+        if "hog" in modes and step == 22 and once():
+            hog = [bytearray(b"x" * (1 << 24)) for _ in range(64)]
+            print("had", len(hog), flush=True)
+        if step % EVERY == 0 and not liar:
             text = content(step, state)
             with open("ckpt/.aside", "w") as out:
                 out.write(text[: len(text) // 2])
@@ -74,6 +101,9 @@ def main(steps, step_s, noise):
                 out.flush()
                 os.fsync(out.fileno())
             os.replace("ckpt/.aside", f"ckpt/step-{step:06d}.json")
+    if liar or "mute" in modes:
+        print("done, everything is saved", flush=True)
+        return
     with open("result.aside", "w") as out:
         json.dump({"step": step, "state": state}, out)
         out.flush()
@@ -82,4 +112,4 @@ def main(steps, step_s, noise):
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), float(sys.argv[2]), len(sys.argv) > 3)
+    main(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:])
