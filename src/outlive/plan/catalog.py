@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from outlive.errors import UnknownName
-from outlive.plan.model import Model, attention_matrices, count_params, latent_attention
+from outlive.plan.model import Model, attention_matrices, latent_attention
 
 COMPILED = Path(__file__).with_name("compiled")
 
@@ -44,30 +44,10 @@ def build(name: str, row: dict[str, Any]) -> Model:
     experts = row.get("experts") or [0, 0, 0, 0, 0]
     mla = row.get("mla")
     attention = latent_attention(hidden, heads, *mla) if mla else attention_matrices(hidden, heads, kv_heads, head_dim)
-    params = count_params(
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        ffn=ffn,
-        mlp=row["mlp"],
-        vocab=vocab,
-        tied=row["tied"],
-        positions=row.get("positions", 0),
-        bias=row.get("bias", "none"),
-        norm=row["norm"],
-        attention=attention,
-        experts=experts[0],
-        expert_ffn=experts[2],
-        shared_ffn=experts[3],
-        dense_layers=experts[4],
-        cross=row.get("cross", 0),
-    )
-    return Model(
+    model = Model(
         name=name,
         arch="encoder" if row["arch"] == "encoder" else "decoder",
-        params=params if abs(params / (millions * 1e6) - 1) < 0.03 else round(millions * 1e6),
+        params=0,
         layers=layers,
         hidden=hidden,
         heads=heads,
@@ -87,3 +67,5 @@ def build(name: str, row: dict[str, Any]) -> Model:
         dense_layers=experts[4],
         attention_params=attention,
     )
+    counted = model.implied_params(bias=row.get("bias", "none"), cross=row.get("cross", 0))
+    return model._replace(params=counted if abs(counted / (millions * 1e6) - 1) < 0.03 else round(millions * 1e6))

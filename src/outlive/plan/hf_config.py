@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from outlive.errors import BadConfig, nearest
-from outlive.plan.model import Model, attention_matrices, count_params, latent_attention
+from outlive.plan.model import Model, attention_matrices, latent_attention
 
 _NAMES = {
     "hidden": ("hidden_size", "n_embd", "d_model", "dim"),
@@ -90,29 +90,10 @@ def from_config(config: dict[str, Any], *, file: str = "config.json", params: in
     positions = positions if kind in ("gpt2", "opt", *_ENCODERS) else 0
     norm = "layer" if kind in _LAYER_NORM else "rms"
     bias = "all" if kind in ("gpt2", "opt", "bloom", "gpt_neox", *_ENCODERS) else "qkv" if "qwen2" in kind else "none"
-    counted = count_params(
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        ffn=ffn,
-        mlp="gated" if gated else "plain",
-        vocab=vocab,
-        tied=tied,
-        positions=positions,
-        bias=bias,
-        norm=norm,
-        attention=attention,
-        experts=experts,
-        expert_ffn=expert_ffn,
-        shared_ffn=shared,
-        dense_layers=dense,
-    )
-    return Model(
+    model = Model(
         name=str(config.get("_name_or_path") or kind or "model"),
         arch="encoder" if kind in _ENCODERS else "decoder",
-        params=params or counted,
+        params=0,
         layers=layers,
         hidden=hidden,
         heads=heads,
@@ -133,6 +114,7 @@ def from_config(config: dict[str, Any], *, file: str = "config.json", params: in
         attention_params=attention,
         inferred=tuple(inferred),
     )
+    return model._replace(params=params or model.implied_params(bias=bias))
 
 
 class _Keys:

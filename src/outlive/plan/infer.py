@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outlive.plan.model import Model, count_params
+from outlive.plan.model import Model
 
 # (parameters, layers, hidden) of published decoders; between them both grow with a power of the parameters.
 _SHAPES = (
@@ -27,20 +27,7 @@ def from_params(params: float, *, vocab: int = 32000) -> Model:
     heads = max(1, round(hidden / head_dim))
     hidden = heads * head_dim
     kv_heads = 8 if heads % 8 == 0 and params > 2e10 else heads
-    tied = params < 1e9
-    rest = params - count_params(
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        ffn=0,
-        mlp="gated",
-        vocab=vocab,
-        tied=tied,
-    )
-    ffn = max(hidden, int(rest / (3 * hidden * layers)) // 64 * 64)
-    return Model(
+    model = Model(
         name=f"{params / 1e9:.3g}B parameters",
         arch="decoder",
         params=round(params),
@@ -49,12 +36,14 @@ def from_params(params: float, *, vocab: int = 32000) -> Model:
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
-        ffn=ffn,
+        ffn=0,
         mlp="gated",
         vocab=vocab,
-        tied=tied,
-        inferred=(f"layers {layers}, hidden {hidden}, heads {heads}, MLP {ffn}, vocabulary {vocab}",),
+        tied=params < 1e9,
     )
+    ffn = max(hidden, int((params - model.implied_params()) / (3 * hidden * layers)) // 64 * 64)
+    guessed = f"layers {layers}, hidden {hidden}, heads {heads}, MLP {ffn}, vocabulary {vocab}"
+    return model._replace(ffn=ffn, inferred=(guessed,))
 
 
 def _between(params: float) -> tuple[int, int]:

@@ -96,6 +96,26 @@ class Model(NamedTuple):
         """Parameters that one token passes through, tables and head included."""
         return self.embedding_params + self.head_params + self.layers * self.active_block_params
 
+    def implied_params(self, *, bias: str = "none", cross: int = 0) -> int:
+        """Return the parameters that follow from the dimensions: tables, projections, MLP or experts, norms.
+
+        ``bias`` says where there are biases: ``none``, ``qkv``, ``attention``, ``mlp`` or ``all``. ``cross`` is how
+        many layers attend to an encoder, too.
+        """
+        per_norm = self.hidden * (2 if self.norm == "layer" else 1)
+        projections = self.attention_params or attention_matrices(self.hidden, self.heads, self.kv_heads, self.head_dim)
+        if bias in ("all", "attention"):
+            projections += self.q_width + 2 * self.kv_width + self.hidden
+        elif bias == "qkv":
+            projections += self.q_width + 2 * self.kv_width
+        plain = self.matrices * self.hidden * self.ffn + ((self.ffn + self.hidden) if bias in ("all", "mlp") else 0)
+        sparse = self.matrices * self.hidden * (self.experts * self.expert_ffn + self.shared_ffn)
+        sparse += self.hidden * self.experts
+        sparse_layers = self.layers - self.dense_layers if self.experts else 0
+        blocks = self.layers * (projections + 2 * per_norm)
+        blocks += (self.layers - sparse_layers) * plain + sparse_layers * sparse + cross * (projections + per_norm)
+        return self.embedding_params + self.head_params + blocks + per_norm
+
 
 def attention_matrices(hidden: int, heads: int, kv_heads: int, head_dim: int) -> int:
     """Return the parameters of query, key, value and output projections: h a d (q, o) + 2 h k d (k, v)."""
@@ -106,40 +126,3 @@ def latent_attention(hidden: int, heads: int, q_rank: int, kv_rank: int, nope: i
     """Return the parameters of one layer of multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, 2.1)."""
     query = hidden * heads * (nope + rope) if q_rank == 0 else hidden * q_rank + q_rank * heads * (nope + rope)
     return query + hidden * (kv_rank + rope) + kv_rank * heads * (nope + value) + heads * value * hidden
-
-
-def count_params(
-    *,
-    layers: int,
-    hidden: int,
-    heads: int,
-    kv_heads: int,
-    head_dim: int,
-    ffn: int,
-    mlp: str,
-    vocab: int,
-    tied: bool,
-    positions: int = 0,
-    bias: str = "none",
-    norm: str = "rms",
-    attention: int = 0,
-    experts: int = 0,
-    expert_ffn: int = 0,
-    shared_ffn: int = 0,
-    dense_layers: int = 0,
-    cross: int = 0,
-) -> int:
-    """Return the parameters of a transformer of these dimensions: tables, projections, MLP or experts, norms."""
-    per_norm = hidden * (2 if norm == "layer" else 1)
-    projections = attention or attention_matrices(hidden, heads, kv_heads, head_dim)
-    matrices = 3 if mlp == "gated" else 2
-    if bias in ("all", "attention"):
-        projections += (heads + 2 * kv_heads) * head_dim + hidden
-    elif bias == "qkv":
-        projections += (heads + 2 * kv_heads) * head_dim
-    plain = matrices * hidden * ffn + ((ffn + hidden) if bias in ("all", "mlp") else 0)
-    sparse = matrices * hidden * (experts * expert_ffn + shared_ffn) + hidden * experts
-    sparse_layers = layers - dense_layers if experts else 0
-    blocks = layers * (projections + 2 * per_norm) + (layers - sparse_layers) * plain + sparse_layers * sparse
-    blocks += cross * (projections + per_norm)
-    return vocab * hidden * (1 if tied else 2) + positions * hidden + blocks + per_norm

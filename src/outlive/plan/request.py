@@ -203,7 +203,7 @@ def read_model(data: Mapping[str, Any], warnings: list[str]) -> Model:
 
 
 def _dimensions(part: _Part, params: int | None, warnings: list[str]) -> Model:
-    from outlive.plan.model import attention_matrices, count_params
+    from outlive.plan.model import attention_matrices
 
     hidden, layers, heads = part.whole("hidden"), part.whole("layers"), part.whole("heads")
     kv_heads = part.whole("kv_heads", heads)
@@ -232,20 +232,11 @@ def _dimensions(part: _Part, params: int | None, warnings: list[str]) -> Model:
     )
     shared, dense = part.whole("shared_ffn", 0, least=0), part.whole("dense_layers", 0, least=0)
     moe: dict[str, Any] = dict(experts=experts, expert_ffn=expert_ffn, shared_ffn=shared, dense_layers=dense)
-    counted = count_params(**sizes, tied=tied, norm=norm, **moe)
     name = str(part.get("name") or "model")
-    if params and not experts and params > 1.6 * counted:
-        known = _known_experts(name)
-        if known is not None:
-            return known
-        warnings.append(
-            f"{params / 1e9:.3g}B parameters do not follow from the dimensions ({counted / 1e9:.3g}B): "
-            "if it has experts, say experts, experts_per_token and expert_ffn"
-        )
-    return Model(
+    model = Model(
         name=name,
         arch=arch,
-        params=params or counted,
+        params=0,
         tied=tied,
         norm=norm,
         dropout=0.1 if arch == "encoder" else 0.0,
@@ -254,6 +245,16 @@ def _dimensions(part: _Part, params: int | None, warnings: list[str]) -> Model:
         **sizes,
         **moe,
     )
+    counted = model.implied_params()
+    if params and not experts and params > 1.6 * counted:
+        known = _known_experts(name)
+        if known is not None:
+            return known
+        warnings.append(
+            f"{params / 1e9:.3g}B parameters do not follow from the dimensions ({counted / 1e9:.3g}B): "
+            "if it has experts, say experts, experts_per_token and expert_ffn"
+        )
+    return model._replace(params=params or counted)
 
 
 _MISSING = {"experts_per_token": "how many a token uses", "expert_ffn": "the width of one"}
