@@ -1,4 +1,4 @@
-"""soak_plot.py ROUNDS.jsonl [ROUNDS.jsonl] --out FILE.png: when a kill -9 was noticed, and when the training went on.
+"""plot.py ROUNDS.jsonl [ROUNDS.jsonl] --out FILE.png: when a kill -9 was noticed, and when the training went on.
 
 One line for each of the two, over all rounds of the soak that timed them. Needs matplotlib.
 """
