@@ -2,7 +2,7 @@
 
 The archive is the same for the same sources, byte for byte, so its digest is its version. Documentation
 stays at home: comments and docstrings become empty lines, so that a traceback from a box still
-names the lines of the source tree.
+names the lines of the source tree. The sources are one block, compressed as a whole; `outlive.onbox.boot` reads it.
 """
 
 from __future__ import annotations
@@ -14,21 +14,26 @@ import io
 import json
 import tokenize
 import zipfile
+import zlib
 from importlib import resources
 from importlib.resources.abc import Traversable
+
+from outlive.onbox.boot import BLOCK, module_of
 
 PACKAGES = ("artifacts", "checkpoints", "diagnose", "onbox", "probes", "wire")
 CHECKPOINTS = ("__init__", "errors", "readback", "record")
 TRAIN = "outlive/onbox/train.json"
 """Names the archive for the work that goes with this program: who installs the one installs the other first."""
 
-MAIN = b"import sys\nfrom outlive.onbox.__main__ import main\nsys.exit(main(sys.argv[1:]))\n"
+BOOT = "outlive/onbox/boot.py"
+FIRST = ("outlive.onbox.__main__", "outlive.onbox.calls", "outlive.onbox.supervisor")
+"""What is started, the most frequent first: its imports lie in front in the block."""
 
 
 @functools.cache
 def supervisor_pyz() -> tuple[str, bytes]:
     """Return (digest, bytes) of the program for the box."""
-    files: dict[str, bytes] = {"__main__.py": MAIN, "outlive/__init__.py": b""}
+    files: dict[str, bytes] = {"outlive/__init__.py": b""}
     top = resources.files("outlive")
     for package in PACKAGES:
         collect(top / package, "outlive/" + package, files)
@@ -36,7 +41,42 @@ def supervisor_pyz() -> tuple[str, bytes]:
     from outlive.transport.pack_train import train_zip
 
     files[TRAIN] = json.dumps({"digest": train_zip()[0]}).encode("ascii")
-    return archive_of(files)
+    sources = {name: data for name, data in files.items() if name.endswith(".py")}
+    packed = {name: data for name, data in files.items() if name not in sources}
+    packed["__main__.py"] = sources.pop(BOOT)
+    packed[BLOCK] = block_of(sources)
+    return archive_of(packed)
+
+
+def block_of(sources: dict[str, bytes]) -> bytes:
+    """Return the sources as `outlive.onbox.boot.unpacked` reads them."""
+    names = {module_of(path): path for path in sorted(sources)}
+    order: dict[str, None] = {}
+    for name in (*FIRST, *names):
+        _in_order(name, names, sources, order)
+    head = " ".join(f"{path} {len(sources[path])}" for path in order)
+    flow = zlib.compressobj(9, zlib.DEFLATED, 15, 9)
+    return flow.compress(b"".join([head.encode("ascii"), b"\n", *map(sources.__getitem__, order)])) + flow.flush()
+
+
+def _in_order(name: str, names: dict[str, str], sources: dict[str, bytes], order: dict[str, None]) -> None:
+    """Add a module's file to ``order``, after its package and before what it imports at once."""
+    path = names.get(name)
+    if path is None or path in order:
+        return
+    _in_order(name.rpartition(".")[0], names, sources, order)
+    order[path] = None
+    for node in ast.parse(sources[path]).body:
+        if isinstance(node, ast.Import):
+            found = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            package = name.split(".")[: -node.level + (path.endswith("/__init__.py")) or None] if node.level else []
+            base = ".".join([*package, *([node.module] if node.module else [])])
+            found = [base, *(f"{base}.{alias.name}" for alias in node.names)]
+        else:
+            continue
+        for other in found:
+            _in_order(other, names, sources, order)
 
 
 def _of_the_work(files: dict[str, bytes]) -> set[str]:
@@ -51,7 +91,7 @@ def archive_of(files: dict[str, bytes]) -> tuple[str, bytes]:
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name in sorted(files):
             info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
-            info.compress_type = zipfile.ZIP_DEFLATED
+            info.compress_type = zipfile.ZIP_STORED if name == BLOCK else zipfile.ZIP_DEFLATED
             info.external_attr = 0o644 << 16
             archive.writestr(info, files[name])
     data = out.getvalue()

@@ -10,6 +10,7 @@ import zipfile
 
 import pytest
 
+from outlive.onbox import boot
 from outlive.transport import pack, pack_train
 from outlive.transport.agent import Agent
 from outlive.transport.local import LocalExec
@@ -48,7 +49,8 @@ def test_it_holds_the_library_and_what_it_stands_on():
 def test_the_supervisor_names_it_and_carries_only_what_it_reads():
     archive = zipfile.ZipFile(io.BytesIO(pack.supervisor_pyz()[1]))
     assert pack_train.train_zip()[0] in archive.read(pack.TRAIN).decode()
-    carried = {n.rpartition("/")[2] for n in archive.namelist() if n.startswith("outlive/checkpoints/")}
+    sources = next(boot.unpacked(archive.read(boot.BLOCK))).decode().split()[::2]
+    carried = {n.rpartition("/")[2] for n in sources if n.startswith("outlive/checkpoints/")}
     assert carried == {f"{name}.py" for name in pack.CHECKPOINTS}
 
 
