@@ -16,6 +16,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from outlive.transport import mux
+
 PERSIST_S = 300
 PATH_MAX_BYTES = 84
 """A socket's path has 104 bytes on macOS, 108 on Linux; ssh adds 18 while it makes it."""
@@ -86,7 +88,12 @@ class Control:
 
     def alive(self) -> bool:
         """Say whether a local master answers. It may be stale: its far end is not asked."""
-        return self.socket.exists() and self._ask("check", 2.0)
+        if not self.socket.exists():
+            return False
+        try:
+            return mux.alive(self.socket, 2.0)
+        except mux.Unusable:
+            return self._ask("check", 2.0)
 
     def start(self, deadline: float) -> None:
         """Make sure that a master runs; returns at once if one does. ``deadline`` is on ``time.monotonic``.

@@ -9,11 +9,26 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import IO, Protocol
 
-Process = subprocess.Popen[bytes]
 CHUNK_BYTES = 256 * 1024
 QUIET_S = 0.2
 """How long outputs that somebody else still holds open are read after the process has ended."""
+
+
+class Process(Protocol):
+    """What is driven: a ``subprocess.Popen[bytes]``, or something with its face (``mux.MuxProcess``)."""
+
+    stdin: IO[bytes] | None
+    stdout: IO[bytes] | None
+    stderr: IO[bytes] | None
+    returncode: int | None
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def kill(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -95,7 +110,10 @@ def end(process: Process, grace_s: float = 0.0) -> None:
         process.wait(grace_s)
     except subprocess.TimeoutExpired:
         try:
-            os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(process, subprocess.Popen):
+                os.killpg(process.pid, signal.SIGKILL)
+            else:
+                process.kill()
         except (ProcessLookupError, PermissionError):
             process.kill()
         process.wait()
@@ -112,7 +130,7 @@ def close(process: Process) -> None:
                 pass  # unwritten bytes for a reader that is gone
 
 
-def start(argv: list[str], env: dict[str, str] | None = None, cwd: str | None = None) -> Process:
+def start(argv: list[str], env: dict[str, str] | None = None, cwd: str | None = None) -> subprocess.Popen[bytes]:
     """Start ``argv`` in its own session with three unbuffered pipes."""
     pipe = subprocess.PIPE
     return subprocess.Popen(

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Literal
 
 from outlive.errors import BoxLacks, HostKeyChanged, LoginRefused, PlaceError, TimeOver, Unreachable
-from outlive.transport import aliases, hostkeys, keys, pipes, refusals
+from outlive.transport import aliases, hostkeys, keys, mux, pipes, refusals
 from outlive.transport.address import Address
 from outlive.transport.base import Completed
 from outlive.transport.control import Control, MasterFailed
@@ -47,6 +47,8 @@ class _Attempt:
     err: Peel
     returncode: int | None
     late: bool
+    refused: bool = False
+    """The shared connection is there and gave no session."""
 
     @property
     def begun(self) -> bool:
@@ -102,8 +104,10 @@ class SshExec:
         """See ``base.Exec.run``."""
         deadline = time.monotonic() + timeout_s
         shared = self._shared(deadline, timeout_s)
+        refused = False
         if shared:
             attempt = self._attempt(argv, stdin, deadline, timeout_s, shared)
+            refused = attempt.refused
             if attempt.begun:
                 if not _SESSION_REFUSED.search(attempt.err.noise):
                     shared.bears()
@@ -116,7 +120,7 @@ class SshExec:
         attempt = self._attempt(argv, stdin, deadline, timeout_s, None)
         done = self._completed(attempt, argv, timeout_s)
         if shared and not self._went_stale:
-            shared.remember_unwanted()
+            shared.remember_unwanted(sure=refused)
         return done
 
     def stream(self, argv: Sequence[str]) -> ProcessStream:
@@ -338,11 +342,14 @@ class SshExec:
         frame = Frame()
         out, err = Peel(frame), Peel(frame)
         started = time.monotonic()
-        try:
-            process = pipes.start(self._argv(frame, argv, shared, end_on_stdout=True, own_way=own_way))
-        except FileNotFoundError:
-            raise _no_ssh() from None
         begin_by = min(deadline, started + self._stale_limit_s()) if shared else deadline
+        try:
+            process = self._start(frame, argv, shared, begin_by, end_on_stdout=True, own_way=own_way)
+        except mux.SessionRefused:
+            return _Attempt(out, err, None, late=False, refused=True)
+        except mux.Late:
+            self._went_stale = True
+            return _Attempt(out, err, None, late=True)
 
         def until() -> float:
             return deadline if out.begun or err.begun else begin_by
@@ -364,6 +371,32 @@ class SshExec:
         if shared and ended.late and not (out.begun or err.begun):
             self._went_stale = True
         return _Attempt(out, err, process.returncode, ended.late)
+
+    def _start(
+        self,
+        frame: Frame,
+        argv: Sequence[str],
+        shared: Control | None,
+        begin_by: float,
+        *,
+        end_on_stdout: bool,
+        own_way: bool,
+    ) -> pipes.Process:
+        """Start a command: over the shared connection's own socket where that answers, else through an ssh process.
+
+        Raises mux.SessionRefused, mux.Late, Unreachable where there is no ssh.
+        """
+        # On first contact through ssh itself, which hands on the variables that the user's configuration names.
+        if shared and self._identity is not None:
+            command = frame.command(argv, end_on_stdout=end_on_stdout)
+            try:
+                return mux.open_session(shared.socket, command, begin_by)
+            except mux.Unusable:
+                pass
+        try:
+            return pipes.start(self._argv(frame, argv, shared, end_on_stdout=end_on_stdout, own_way=own_way))
+        except FileNotFoundError:
+            raise _no_ssh() from None
 
     def _completed(self, attempt: _Attempt, argv: Sequence[str], timeout_s: float) -> Completed:
         status = attempt.err.status if attempt.err.status is not None else attempt.out.status
@@ -421,13 +454,13 @@ class SshExec:
         """Start and wait for the first mark; None when a shared connection did not bring it."""
         frame = Frame()
         out, err = Peel(frame), Peel(frame)
+        begin_by = min(deadline, time.monotonic() + self._stale_limit_s()) if shared else deadline
         try:
-            process = pipes.start(self._argv(frame, argv, shared, end_on_stdout=False, own_way=True))
-        except FileNotFoundError:
-            raise _no_ssh() from None
+            process = self._start(frame, argv, shared, begin_by, end_on_stdout=False, own_way=True)
+        except (mux.SessionRefused, mux.Late):
+            return None
         assert process.stdout
         reader = StderrReader(process, err)
-        begin_by = min(deadline, time.monotonic() + self._stale_limit_s()) if shared else deadline
         while not out.begun:
             left = begin_by - time.monotonic()
             if left <= 0 or not select.select([process.stdout], [], [], left)[0]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import subprocess
 import threading
 import types
 from collections.abc import Callable
@@ -48,7 +47,7 @@ class ProcessStream:
 
     def __init__(
         self,
-        process: subprocess.Popen[bytes],
+        process: pipes.Process,
         what: str,
         ending: Callable[[int, bytes], Completed],
         *,
@@ -57,6 +56,7 @@ class ProcessStream:
     ) -> None:
         assert process.stdin and process.stdout
         self._process, self._what, self._ending, self._errors = process, what, ending, errors
+        self._ended_with = 0
         os.set_blocking(process.stdout.fileno(), True)
         self.stdin: IO[bytes] = process.stdin
         self.stdout: IO[bytes] = cast(IO[bytes], io.BufferedReader(_After(first, process.stdout), 128 * 1024))
@@ -72,7 +72,7 @@ class ProcessStream:
                 pass  # the command closed its end first; its status tells
             while data := self.stdout.read(pipes.CHUNK_BYTES):
                 rest.extend(data)
-            self._process.wait()
+            self._ended_with = self._process.wait()
             self._errors.join(pipes.QUIET_S * 5)
 
         worker = threading.Thread(target=drain, daemon=True)
@@ -82,7 +82,7 @@ class ProcessStream:
             pipes.end(self._process)
             worker.join(1.0)
             raise TimeOver(f"`{self._what}` was not done after {timeout_s:g} s", after_s=timeout_s)
-        return self._ending(self._process.returncode, bytes(rest))
+        return self._ending(self._ended_with, bytes(rest))
 
     def close(self) -> None:
         """Kill what is left of it locally."""
@@ -101,7 +101,7 @@ class ProcessStream:
 class StderrReader(threading.Thread):
     """Reads a process's standard error to its end: into a Peel if one is given, else plain."""
 
-    def __init__(self, process: subprocess.Popen[bytes], peel: Peel | None = None) -> None:
+    def __init__(self, process: pipes.Process, peel: Peel | None = None) -> None:
         super().__init__(daemon=True)
         assert process.stderr
         self._pipe, self._peel, self._plain = process.stderr, peel, bytearray()
