@@ -11,13 +11,15 @@ import os
 import shutil
 import tarfile
 import time
+from json.encoder import encode_basestring_ascii
+from operator import itemgetter
 from typing import IO, Any, Dict, Iterator, List, Optional, Tuple
 
 from outlive.onbox.part import Part
 from outlive.onbox.refused import Refused
 from outlive.probes.disk import disk
 from outlive.wire.frames import read_frames
-from outlive.wire.names import BoxFiles, sync_directory
+from outlive.wire.names import BoxFiles, sync_directory, sync_files
 
 MANIFEST = ".outlive-manifest.json"
 ABANDONED_S = 7 * 86400.0
@@ -32,11 +34,10 @@ class BadSnapshot(Exception):
 
 def manifest_digest(files: List[Dict[str, Any]]) -> str:
     """Return the digest of a snapshot: over its sorted list of ``{"path", "mode", "sha256", "bytes", "link"}``."""
+    text = encode_basestring_ascii
     lines = [
-        json.dumps(
-            [f["path"], f["mode"], f.get("sha256", ""), f.get("link", "")], separators=(",", ":"), ensure_ascii=True
-        )
-        for f in sorted(files, key=lambda f: f["path"])
+        "[%s,%d,%s,%s]" % (text(f["path"]), f["mode"], text(f.get("sha256", "")), text(f.get("link", "")))
+        for f in sorted(files, key=itemgetter("path"))
     ]
     return hashlib.sha256("\n".join(lines).encode("ascii")).hexdigest()
 
@@ -247,7 +248,11 @@ def room(box: BoxFiles, digest: str) -> None:
 
 
 def extract(box: BoxFiles, digest: str, work: str) -> int:
-    """Write a snapshot's files into a work directory. Returns how many. Names that leave it are refused."""
+    """Write a snapshot's files into a work directory, durably. Returns how many. Names that leave it are refused.
+
+    A box that loses its power must not wake up with empty files: an empty script ends with exit status 0.
+    """
+    written: List[str] = []
     count = 0
     with tarfile.open(box.snapshot(digest), "r:") as tar:
         for member, name in _members(tar):
@@ -262,7 +267,9 @@ def extract(box: BoxFiles, digest: str, work: str) -> int:
                 with os.fdopen(fd, "wb") as out:
                     shutil.copyfileobj(handle, out, 1 << 20)
                 os.chmod(target, member.mode & 0o777)
+                written.append(target)
             count += 1
+    sync_files(written)
     return count
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,9 @@ from outlive.runs.place import Place
 if TYPE_CHECKING:
     from outlive.sync.data import DataResult
     from outlive.sync.snapshot import Snapshot
+
+SEEN = "seen"
+"""Where this client remembers what it read of projects and data (`onbox.seen`). May be deleted at any time."""
 
 Progress = Callable[[int, int, str], None]
 
@@ -48,10 +52,15 @@ def push(
     _refuse_whole_home(job.project)
     if not any(job.project.iterdir()):
         return Pushed(None, warnings=[f"{job.project} is empty: the run begins in an empty directory"])
-    snapshot = collect(job.project, Rules(crlf=cast(Any, job.crlf)))
+    snapshot = collect(job.project, Rules(crlf=cast(Any, job.crlf)), place.home.dir / SEEN)
     if on_snapshot is not None:
         on_snapshot(snapshot)
-    done = push_code(place.agent, snapshot, job.project, progress)
+    try:
+        done = push_code(place.agent, snapshot, job.project, progress)
+    except errors.Corrupt:
+        # a file was not what the snapshot says: should the record be wrong, the next push must not believe it again
+        shutil.rmtree(place.home.dir / SEEN, ignore_errors=True)
+        raise
     warnings = [caution.sentence() for caution in snapshot.warnings]
     return Pushed(done.digest, list(snapshot.files), done.sent_bytes, done.already, warnings)
 

@@ -103,6 +103,13 @@ def looks_secret_file(name: str, head: bytes | None) -> str:
         return "by its name"
     if head is None or b"\0" in head[:8192]:
         return "by its name" if head is None and _KEY_FILES.search(name) else ""
+    from outlive.sync.suspects import may_hold_secret
+
+    return _searched(head) if may_hold_secret(head) else ""
+
+
+def _searched(head: bytes) -> str:
+    """The exact test of a content, line by line. What it can find `suspects` must not clear."""
     from outlive.probes.secret_values import looks_secret
 
     text = head.decode("utf-8", "replace")

@@ -8,6 +8,7 @@ matter.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -52,28 +53,60 @@ GIT_FILE, OUR_FILE = ".gitignore", ".outliveignore"
 
 @dataclass(frozen=True)
 class _Patterns:
-    """The lines of one file. ``base`` is its directory relative to the repository's top ("" or "a/b/")."""
+    """The lines of one file. ``base`` is its directory relative to the repository's top ("" or "a/b/").
+
+    Nearly every name of a project is meant by no line. ``names``, ``starts`` and ``ends`` are what the last part of a
+    name must be, or begin or end with, for a line to mean it; only then, and for ``hard`` lines always, a pattern is
+    tried.
+    """
 
     base: str
     compiled: tuple[Any, ...]
     openings: tuple[str, ...] = ()
     """Patterns that take something inside a directory back in, relative to ``base``."""
+    names: frozenset[str] = frozenset()
+    starts: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
+    hard: tuple[Any, ...] = ()
 
     @classmethod
     def of(cls, base: str, lines: Iterable[str]) -> _Patterns:
         from pathspec import GitIgnoreSpec
 
-        lines = list(lines)
+        lines = [line for line in lines if line]
         back = [line[1:].strip().strip("/") for line in lines if line.startswith("!")]
         spec = GitIgnoreSpec.from_lines(lines)
-        return cls(base, tuple(p for p in spec.patterns if p.include is not None), tuple(b for b in back if "/" in b))
+        compiled = [(p, line) for p, line in zip(spec.patterns, lines, strict=True) if p.include is not None]
+        names: set[str] = set()
+        starts: list[str] = []
+        ends: list[str] = []
+        hard: list[Any] = []
+        for pattern, line in compiled:
+            kind, word = _plain(line)
+            if kind == "name":
+                names.add(word)
+            elif kind:
+                (starts if kind == "start" else ends).append(word)
+            else:
+                hard.append(pattern)
+        return cls(
+            base,
+            tuple(p for p, _ in compiled),
+            tuple(b for b in back if "/" in b),
+            frozenset(names),
+            tuple(starts),
+            tuple(ends),
+            tuple(hard),
+        )
 
     def verdict(self, path: str, is_dir: bool) -> bool | None:
         """True: ignored, False: taken back in, None: no line is about this name itself."""
         if not path.startswith(self.base):
             return None
         name = path[len(self.base) :]
-        for pattern in reversed(self.compiled):
+        last = name.rsplit("/", 1)[-1]
+        maybe = last in self.names or last.startswith(self.starts) or last.endswith(self.ends)
+        for pattern in reversed(self.compiled if maybe else self.hard):
             if _means(pattern, name, is_dir):
                 return bool(pattern.include)
         return None
@@ -94,6 +127,23 @@ class _Patterns:
                 if len(parts) > len(way):
                     return True
         return False
+
+
+def _plain(line: str) -> tuple[str, str]:
+    """Return what a line asks of the last part of a name: ("name" | "start" | "end", text), or ("", "") if it is hard
+    to say."""
+    text = line.removeprefix("!").rstrip("/")
+    if not text or re.search(r"[\s\\?\[\]!]", text):
+        return "", ""
+    last = text.rsplit("/", 1)[-1]
+    stars = last.count("*")
+    if stars == 0:
+        return "name", last
+    if stars == 1 and len(last) > 1 and last[0] == "*":
+        return "end", last[1:]
+    if stars == 1 and len(last) > 1 and last[-1] == "*":
+        return "start", last[:-1]
+    return "", ""
 
 
 def _means(pattern: Any, name: str, is_dir: bool) -> bool:

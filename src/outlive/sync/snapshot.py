@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import IO, Any, Literal
 
 from outlive import errors
 from outlive.onbox.code import MANIFEST, manifest_digest
+from outlive.onbox.seen import Seen, same_file
 from outlive.sync.cautions import (
     SECRET_SCAN_BYTES,
     Caution,
@@ -52,8 +56,15 @@ class Snapshot:
     normalised: frozenset[str] = field(default_factory=frozenset)
 
 
-def collect(project_dir: str | os.PathLike[str], rules: Rules | None = None) -> Snapshot:
-    """Read the project and return its snapshot. Writes nothing.
+def collect(
+    project_dir: str | os.PathLike[str],
+    rules: Rules | None = None,
+    seen_dir: str | os.PathLike[str] | None = None,
+) -> Snapshot:
+    """Read the project and return its snapshot. Writes nothing there.
+
+    With ``seen_dir`` the files that an earlier call read, and that have not changed since, are not read again
+    (``onbox.seen`` says how that is known).
 
     Raises UsageError when the directory does not exist or holds nothing to push, when a symbolic link leads out of
     the project, a file cannot be read, or (``crlf="refuse"``) a script has Windows line ends.
@@ -68,8 +79,10 @@ def collect(project_dir: str | os.PathLike[str], rules: Rules | None = None) -> 
     crlf: list[str] = []
     outside: list[str] = []
     unreadable: list[str] = []
+    look = rules.crlf != "keep"
+    seen = seen_of(top, seen_dir, look)
     for path, info in _walk(top, Ignore(top, rules.extra), left_out, unreadable):
-        full = os.path.join(top, path)
+        full = f"{top}/{path}"
         if stat.S_ISLNK(info.st_mode):
             link = _link(top, path)
             if link is None:
@@ -77,23 +90,26 @@ def collect(project_dir: str | os.PathLike[str], rules: Rules | None = None) -> 
             else:
                 files.append({"path": path, "mode": 0o777, "bytes": 0, "sha256": "", "link": link})
             continue
-        try:
-            sha256, size, head, changed = _content(full, path, info.st_size, rules.crlf != "keep")
-        except OSError as error:
-            unreadable.append(f"{shown(path)}: {error.strerror}")
-            continue
+        row = seen.get(path, info)
+        if row is None:
+            try:
+                row = _look_at(full, path, look, seen)
+            except OSError as error:
+                unreadable.append(f"{shown(path)}: {error.strerror}")
+                continue
+        sha256, size, changed, why = row
         if changed:
             crlf.append(path)
-        why = looks_secret_file(path.rsplit("/", 1)[-1], head if size <= SECRET_SCAN_BYTES else None)
         if why:
             secrets.append((path, why))
         mode = 0o755 if info.st_mode & 0o100 else 0o644
         files.append({"path": path, "mode": mode, "bytes": size, "sha256": sha256, "link": ""})
+    seen.save()
     _refuse(outside, unreadable, crlf if rules.crlf == "refuse" else [])
     if not files:
         raise errors.UsageError(f"{top} holds nothing to push: it is empty, or all of it is ignored")
-    files.sort(key=lambda f: str(f["path"]))
-    sizes = [(str(f["path"]), int(f["bytes"])) for f in files]
+    files.sort(key=itemgetter("path"))
+    sizes = [(f["path"], f["bytes"]) for f in files]
     warnings: list[Caution | None] = [
         SecretsFound(tuple(sorted(secrets))) if secrets else None,
         too_big(sizes),
@@ -190,18 +206,56 @@ def _link(top: str, path: str) -> str | None:
     return target
 
 
-def _content(full: str, path: str, size: int, look: bool) -> tuple[str, int, bytes, bool]:
+def seen_of(top: str, seen_dir: str | os.PathLike[str] | None, look: bool) -> Seen:
+    """Return the record of what was read below ``top``; an empty one without a place for it."""
+    rules = _rules()
+    place = os.fspath(seen_dir) if seen_dir is not None and rules else None
+    return Seen(place, top, f"snapshot {rules} {look}")
+
+
+def _rules() -> str:
+    """Return a digest of all that decides what is said of a file: with other rules every file is read again."""
+    from outlive.probes import secret_values
+    from outlive.sync import cautions, suspects
+
+    digest = hashlib.sha256(sys.version.encode())
+    for source in (__file__, cautions.__file__, suspects.__file__, secret_values.__file__):
+        try:
+            with open(source, "rb") as text:
+                digest.update(text.read())
+        except OSError:
+            return ""
+    return digest.hexdigest()
+
+
+def _look_at(full: str, path: str, look: bool, seen: Seen) -> list[Any]:
+    """Read a file and return [sha256, bytes, whether line ends are changed, why it looks like a secret]."""
+    fd = os.open(full, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        began_ns, before = time.time_ns(), os.fstat(fd)
+        sha256, size, head, changed = _content(fd, path, before.st_size, look)
+        why = looks_secret_file(path.rsplit("/", 1)[-1], head if size <= SECRET_SCAN_BYTES else None)
+        row = [sha256, size, changed, why]
+        if same_file(before, os.fstat(fd)):
+            seen.put(path, before, began_ns, *row)
+        return row
+    finally:
+        os.close(fd)
+
+
+def _content(fd: int, path: str, size: int, look: bool) -> tuple[str, int, bytes, bool]:
     """Return (sha256, bytes, content if it is small else its head, whether line ends are changed)."""
-    with open(full, "rb", buffering=0) as handle:
-        if size > WHOLE_BYTES:
-            digest, total = hashlib.sha256(), 0
-            head = b""
-            while chunk := handle.read(1 << 20):
-                head = head or chunk[:8192]
-                digest.update(chunk)
-                total += len(chunk)
-            return digest.hexdigest(), total, head, False
-        data = handle.readall()
+    if size > WHOLE_BYTES:
+        digest, total = hashlib.sha256(), 0
+        head = b""
+        while chunk := os.read(fd, 1 << 20):
+            head = head or chunk[:8192]
+            digest.update(chunk)
+            total += len(chunk)
+        return digest.hexdigest(), total, head, False
+    data = os.read(fd, size + 1)
+    while len(data) != size and (more := os.read(fd, 1 << 20)):  # a file that grows, or a read that stopped short
+        data += more
     changed = look and has_windows_lines(path, data)
     if changed:
         data = unix_lines(data)
