@@ -6,6 +6,9 @@
 #   box.sh start NAME              start a killed box: same disk, new pid 1 (the host's boot id does not change)
 #   box.sh restart NAME            kill + start
 #   box.sh empty NAME              kill, throw the disk away, start from the image again; volumes stay
+#   box.sh read-only NAME          its ext4 disk refuses every write, as after a disk error;  box.sh repair NAME
+#                                  ends everything, checks the disk, mounts it anew and starts: nothing less brings it back
+#   box.sh power-cut NAME          what was not synced to its ext4 disk is lost; everything ends, and the box starts again
 #   box.sh freeze NAME             SIGSTOP to every sshd of the box: connections hang, the work goes on;  box.sh thaw NAME
 #   box.sh down NAME               end it and remove every trace;  box.sh down --all
 #   box.sh show NAME               its settings as KEY=VALUE;  box.sh ls   the names of all boxes
@@ -137,6 +140,14 @@ disk_make() { # the box's root at $dir/root: the shared base below, its own disk
   extra_bytes=0 extra_inodes=0
   cp -a --reflink=auto "$base/." "$dir/disk/"
   mount --bind "$dir/disk" "$dir/root"
+}
+
+disk_repair() { # what an owner does after the kernel made a disk read-only; its files stay
+  [[ $disk == ext4:* && $layers == overlay ]] || die "only an ext4 disk under an overlay can be repaired"
+  umount "$dir/root" "$dir/disk"
+  e2fsck -fp "$dir/disk.img" >"$dir/fsck.log" 2>&1 || [ $? -le 1 ] || die "e2fsck: $(tail -1 "$dir/fsck.log")"
+  mount -o loop "$dir/disk.img" "$dir/disk"
+  mount -t overlay -o "lowerdir=$base,upperdir=$dir/disk/up,workdir=$dir/disk/work" "outlive-$name" "$dir/root"
 }
 
 disk_drop() {
@@ -364,6 +375,7 @@ box_up() {
   done
   disk_make
   furnish
+  [[ $disk != ext4:* ]] || sync -f "$dir/disk" # a box that stands for longer than a moment has its own files on its disk
   save
   box_start
 }
@@ -377,6 +389,12 @@ case $verb in
   start) load "${1:-}"; box_start ;;
   restart) load "${1:-}"; box_kill; box_start ;;
   empty) load "${1:-}"; box_kill; disk_drop; rm -f "$dir/host_key" "$dir/host_key.pub"; disk_make; furnish; save; box_start ;;
+  read-only) load "${1:-}"; mount -o remount,abort "$dir/disk" ;;
+  power-cut) # the order that file system developers test with: no byte reaches the disk after it, not even the journal's
+    load "${1:-}"
+    python3 -c 'import fcntl, os, struct, sys; fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587D, struct.pack("I", 2))' "$dir/disk"
+    box_kill; disk_repair; box_start ;;
+  repair) load "${1:-}"; box_kill; disk_repair; box_start ;;
   freeze) load "${1:-}"; box_signal STOP ;;
   thaw) load "${1:-}"; box_signal CONT ;;
   down)

@@ -171,6 +171,21 @@ class Box:
             filler.unlink()
         shutil.rmtree(str(self.root / "var/tmp/.crowd"), ignore_errors=True)
 
+    def turn_read_only(self) -> None:
+        """What ext4 does after an error of its disk: every write is refused from now on, also to files that are open.
+
+        The disk must be ext4. As on a real machine nothing but `repair` brings it back.
+        """
+        self._box_sh("read-only")
+
+    def power_cut(self) -> None:
+        """What was not synced to its ext4 disk is lost, and everything ends at once; then the box starts again."""
+        self._box_sh("power-cut")
+
+    def repair(self) -> None:
+        """The owner's remedy: everything ends, the disk is checked and mounted anew, the box starts."""
+        self._box_sh("repair")
+
     # what the kernel counted
 
     def oom_kills(self) -> int:

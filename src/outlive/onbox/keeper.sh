@@ -62,7 +62,8 @@ if [ "$mode" = work ]; then
     kill -0 "$work" 2>/dev/null || break
     [ -n "$(start_of "$work")" ] || break
   done
-  record_exit "$status"
+  # a disk that takes no writes may take some again; until then nobody but us knows the status
+  until record_exit "$status"; do [ -d "$a" ] && newest || break; sleep 2; done
   wait
 else
   guard

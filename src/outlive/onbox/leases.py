@@ -1,5 +1,6 @@
 """Leases: what a pull reads is held against pruning, for a bounded time, also when the client dies."""
 
+import errno
 import fcntl
 import json
 import os
@@ -10,6 +11,7 @@ from outlive.wire.clock import boot_s
 from outlive.wire.names import RunFiles, write_aside
 
 LEASE_S = 600.0
+NO_WRITES = (errno.EROFS, errno.EIO, errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
@@ -31,18 +33,26 @@ def leases_lock(run: RunFiles) -> Iterator[None]:
 
 
 def lease(run: RunFiles, machine: str, name: str, paths: List[str], seconds: float = LEASE_S) -> None:
-    """Hold paths against pruning for a bounded time, renewed by the pull that needs them."""
-    os.makedirs(run.leases, exist_ok=True)
+    """Hold paths against pruning for a bounded time, renewed by the pull that needs them.
+
+    A disk that takes no writes holds nothing: that must not keep anybody from reading what is on it.
+    """
     data = {"machine": machine, "until_b": boot_s() + seconds, "paths": paths}
-    write_aside(_file(run, name), json.dumps(data).encode("utf-8"))
+    try:
+        os.makedirs(run.leases, exist_ok=True)
+        write_aside(_file(run, name), json.dumps(data).encode("utf-8"))
+    except OSError as error:
+        if error.errno not in NO_WRITES:
+            raise
 
 
 def release(run: RunFiles, name: str) -> None:
     """Let go; fine when nothing is held."""
     try:
         os.unlink(_file(run, name))
-    except FileNotFoundError:
-        pass
+    except OSError as error:
+        if error.errno not in NO_WRITES + (errno.ENOENT,):
+            raise
 
 
 def _file(run: RunFiles, name: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any, Dict, List, Tuple
 
 from outlive.artifacts.manifest import Roster, infer, scan
 from outlive.artifacts.structure import prove
+from outlive.wire.names import sync_files
 from outlive.wire.values import LEVELS, Entry
 
 
@@ -43,6 +44,7 @@ def checkpoint(request: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def _prove_one(path: str, relative: str, level: str, role: str) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+    sync_files([path])  # older ones are pruned on the word of this proof, and the cache dies with the power
     info = os.stat(path)
     proof = prove(path, level)
     entry = Entry(relative, proof.bytes, proof.sha256, info.st_mtime_ns, info.st_mode & 0o777, role)

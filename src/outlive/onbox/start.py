@@ -1,5 +1,6 @@
 """Starting a run on the box: one code path for the first start and the tenth."""
 
+import errno
 import fcntl
 import json
 import os
@@ -25,7 +26,12 @@ from outlive.wire.names import BoxFiles, RunFiles, new_run_id, write_aside
 @contextmanager
 def start_lock(box: BoxFiles) -> Iterator[None]:
     """Only one start at a time on a box; a run started twice at the same moment is one run."""
-    fd = os.open(box.start_lock, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fd = os.open(box.start_lock, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
+        fd = os.open(box.start_lock, os.O_RDONLY)  # a disk that turned read-only: what lives there can still be told
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield

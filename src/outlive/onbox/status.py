@@ -1,5 +1,6 @@
 """What is true of a run at this moment: the journal's fold, held against processes and files."""
 
+import errno
 import json
 import os
 import time
@@ -27,6 +28,8 @@ def status(box: BoxFiles, run: RunFiles, machine: Optional[str] = None) -> Dict[
     if current is not None and not current.ended:
         work = _alive(run.attempt(current.number).work, machine)
     state, why, wake = _now(view, machine, has_supervisor, work)
+    if state == "unknown" and _refuses_writes(run.attempts):
+        why, wake = "%s; the disk takes no writes any more, so nothing can be noted or started there" % why, False
     now = boot_s()
     newest = view.newest_checkpoint()
     spec = _read(run.spec) or {}
@@ -95,6 +98,15 @@ def _now(view: RunView, machine: str, has_supervisor: bool, work: Optional[bool]
     if current is not None and not current.ended and current.machine != machine:
         return "preempted", "the box restarted; the run goes on at the next contact", True
     return "unknown", "no process and no supervisor of it is there; the next contact finds out", True
+
+
+def _refuses_writes(directory: str) -> bool:
+    """Return whether the file system is read-only now. Only a write tells: one that stopped itself looks as before."""
+    try:
+        os.utime(directory)
+    except OSError as error:
+        return error.errno in (errno.EROFS, errno.EIO)
+    return False
 
 
 def machine_of(box: BoxFiles) -> str:

@@ -60,6 +60,13 @@ def _bad_request(refused: Refused, facts: dict[str, Any], at: At) -> errors.Outl
 
 
 def _os(refused: Refused, facts: dict[str, Any], at: At) -> errors.OutliveError | None:
+    if facts.get("errno") in (5, 30):
+        return errors.PlaceError(
+            f"the disk of {at.name} takes no writes any more: {refused}",
+            place=at.name,
+            safe="Nothing was started or deleted. What is on it can be read as long as it answers: pull first.",
+            next=[["outlive", "pull"], ["outlive", "ssh", at.name]],
+        )
     if facts.get("errno") not in (28, 122):
         return None
     return errors.NoSpace(

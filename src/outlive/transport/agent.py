@@ -71,7 +71,8 @@ class Agent:
     def _put(self, path: str, data: bytes) -> None:
         script = (
             'umask 077; mkdir -p "$1" && [ "$(wc -c <"$2" 2>/dev/null)" -eq "$3" ] 2>/dev/null && exit 0; '
-            'cat >"$2.$$.part" && [ "$(wc -c <"$2.$$.part")" -eq "$3" ] && mv -f "$2.$$.part" "$2" && exit 0; '
+            'cat >"$2.$$.part" && [ "$(wc -c <"$2.$$.part")" -eq "$3" ] && { sync "$2.$$.part" 2>/dev/null || :; } && '
+            'mv -f "$2.$$.part" "$2" && exit 0; '
             'rm -f "$2.$$.part"; exit 9'
         )
         done = self.exec.run(
@@ -118,14 +119,18 @@ class Agent:
                 skip_to_mark(source, nonce)
                 return [self._checked(f) for f in read_frames(source)]
             except Torn as torn:
-                if attempt == 1 and not self._installed and self._is_missing(done.returncode, done.stderr):
+                if attempt == 1 and not self._installed and self._is_missing(done):
                     self.install()
                     continue
                 raise self._not_ours(torn, done.returncode, done.stderr) from torn
         raise AssertionError("unreachable")
 
-    def _is_missing(self, returncode: int, stderr: bytes) -> bool:
-        return returncode == 2 and b"can't open file" in stderr
+    @staticmethod
+    def _is_missing(done: Completed) -> bool:
+        """Return whether the program is not there, or lost its bytes when the box lost its power: empty, or zeros."""
+        if done.returncode == 2 and b"can't open file" in done.stderr:
+            return True
+        return not done.stdout and (not done.returncode or b"__main__" in done.stderr or b"null bytes" in done.stderr)
 
     def _not_ours(self, torn: Torn, returncode: int, stderr: bytes) -> errors.OutliveError:
         said = stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or [str(torn)]
