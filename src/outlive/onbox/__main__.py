@@ -39,24 +39,33 @@ def _gpu(request: Dict[str, Any]) -> Dict[str, Any]:
 
 def main(argv: List[str]) -> int:
     """Dispatch one entry. Returns the exit status."""
+    return entry(argv)()
+
+
+def entry(argv: List[str]) -> Callable[[], int]:
+    """Import what one entry needs, and return what does its work and returns the exit status."""
     if argv[:1] == ["call"]:
         from outlive.onbox.calls import serve
 
-        return serve(sys.stdin.buffer, sys.stdout.buffer)
+        return lambda: serve(sys.stdin.buffer, sys.stdout.buffer)
     if argv[:1] == ["supervise"] and len(argv) == 2:
         from outlive.onbox.supervisor import main as supervise
 
-        return supervise(argv[1])
+        return lambda: supervise(argv[1])
     if argv[:1] == ["launch"] and len(argv) == 3:
         from outlive.onbox.launch import main as launch
 
-        return launch(argv[1], int(argv[2]))
+        return lambda: launch(argv[1], int(argv[2]))
     if argv[:1] == ["lease"] and len(argv) == 2:
         from outlive.onbox.boxlease import main as lease
 
-        return lease(argv[1])
+        return lambda: lease(argv[1])
     if argv[:1] == ["child"] and len(argv) == 2:
-        return _child(argv[1])
+        return lambda: _child(argv[1])
+    return _usage
+
+
+def _usage() -> int:
     sys.stderr.write(
         "usage: supervisor.pyz call | supervise RUN_DIR | launch RUN_DIR ATTEMPT | lease ROOT | child NAME\n"
     )

@@ -3,13 +3,20 @@
 Packed as ``__main__.py`` of the archive. A hundred small files compressed one by one are a third larger, and reading a
 zip's directory costs more than unpacking all of it. Modules lie in the order in which a call imports them, and the
 block is unpacked only as far as somebody asks; ``outlive.transport.pack`` writes it.
+
+Compiling what a call imports takes longer than the call. So the bytecode is kept in one file beside the program, for
+each version of Python one, grown by whoever had to compile something. It is a cache: checked by length and sum, left
+alone where it cannot be written, and made anew when it is torn or of another Python.
 """
 
+import marshal
+import os
 import sys
 import zlib
 from _thread import allocate_lock
+from importlib._bootstrap_external import MAGIC_NUMBER
 from importlib.machinery import ModuleSpec
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
 
 if TYPE_CHECKING:
     from types import CodeType, ModuleType
@@ -17,6 +24,9 @@ if TYPE_CHECKING:
 
 BLOCK = "outlive/sources"
 FEED_BYTES = 8192
+PREFIX = "supervisor-"
+SUFFIX = ".pyz"
+MAX_KEPT_BYTES = 16 << 20
 
 
 def unpacked(packed: bytes) -> Iterator[bytes]:
@@ -45,14 +55,30 @@ class Block:
 
     def __init__(self, archive: "zipimporter") -> None:
         self.archive = archive
-        self.packed = archive.get_data(BLOCK)
+        self._lock = allocate_lock()
+        self._opened = False
+        self._waiting: Dict[str, bytes] = {}
+        """Unpacked on the way to a module that was asked for."""
+        self._kept = Kept(archive.archive)
+        self._paths = {module_of(path): path for path in self._kept.order}
+        if not self._paths:
+            self._open()
+
+    def _open(self) -> None:
+        """Read the block itself; a start that finds all its bytecode never does."""
+        if self._opened:
+            return
+        self._opened = True
+        self.packed = self.archive.get_data(BLOCK)
         self._flow = unpacked(self.packed)
         self._order = [word.decode("ascii") for word in next(self._flow).split()[::2]]
         self._paths = {module_of(path): path for path in self._order}
         self._next = iter(self._order)
-        self._waiting: Dict[str, bytes] = {}
-        """Unpacked on the way to a module that was asked for."""
-        self._lock = allocate_lock()
+        self._kept.order = self._order
+
+    def keep(self) -> None:
+        """Write down what had to be compiled, for the next start."""
+        self._kept.write()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
         found = self._paths.get(name)
@@ -74,12 +100,16 @@ class Block:
 
     def get_code(self, name: str) -> "CodeType":
         path = self._paths[name]
-        place = self.archive.archive + "/" + path
-        code: "CodeType" = compile(self._source(path), place, "exec", dont_inherit=True)
+        code = self._kept.get(path)
+        if code is None:
+            place = self.archive.archive + "/" + path
+            code = compile(self._source(path), place, "exec", dont_inherit=True)
+            self._kept.add(path, code)
         return code
 
     def get_source(self, name: str) -> Optional[str]:
         """Return a module's text; tracebacks ask for it."""
+        self._open()
         return self._again(self._paths[name]).decode("utf-8") if name in self._paths else None
 
     def get_data(self, path: str) -> bytes:
@@ -91,6 +121,7 @@ class Block:
 
     def _source(self, path: str) -> bytes:
         with self._lock:
+            self._open()
             while path not in self._waiting:
                 try:
                     self._waiting[next(self._next)] = next(self._flow)
@@ -104,6 +135,77 @@ class Block:
         return next(source for found, source in zip(self._order, flow) if found == path)
 
 
+class Kept:
+    """The bytecode of a program's modules, for the Python that runs it, in one file beside it."""
+
+    def __init__(self, program: str) -> None:
+        self.path = ""
+        name = os.path.basename(program)
+        tag = sys.implementation.cache_tag
+        # only under a digest's name: such a program is never replaced by another one
+        if tag and name.startswith(PREFIX) and name.endswith(SUFFIX) and not sys.flags.optimize:
+            self.path = "%s.%s.code" % (program[: -len(SUFFIX)], tag)
+        self._program = program
+        self._grown = False
+        self.order, self._codes = self._read()
+
+    def get(self, path: str) -> Optional["CodeType"]:
+        found = self._codes.get(path)
+        if found is None:
+            return None
+        code: "CodeType" = marshal.loads(found)
+        return code
+
+    def add(self, path: str, code: "CodeType") -> None:
+        if self.path:
+            self._codes[path] = marshal.dumps(code)
+            self._grown = True
+
+    def _head(self, body: bytes) -> bytes:
+        """What stands before the bytecode: whose it is, and what it must sum up to."""
+        size = os.stat(self._program).st_size
+        return MAGIC_NUMBER + b"%d %d %d\n" % (size, len(body), zlib.crc32(body))
+
+    def _read(self) -> Tuple[List[str], Dict[str, bytes]]:
+        """Return the paths of all modules, and the bytecode of those that are kept."""
+        if not self.path:
+            return [], {}
+        try:
+            with open(self.path, "rb") as handle:
+                data = handle.read(MAX_KEPT_BYTES)
+            body = data[data.index(b"\n", len(MAGIC_NUMBER)) + 1 :]
+            if data != self._head(body) + body:
+                return [], {}
+            order, codes = marshal.loads(body)
+            return order, codes
+        except (OSError, ValueError, EOFError, TypeError):
+            return [], {}
+
+    def write(self) -> None:
+        """Write it aside and rename it; where that fails it is tried by the next start."""
+        if not self._grown:
+            return
+        self._grown = False
+        aside = "%s.%d.part" % (self.path, os.getpid())
+        try:
+            body = marshal.dumps((self.order, self._codes))
+            data = self._head(body) + body
+            fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            try:
+                whole = os.write(fd, data) == len(data)
+            finally:
+                os.close(fd)
+            if whole:
+                os.rename(aside, self.path)
+            else:
+                os.unlink(aside)
+        except OSError:
+            try:
+                os.unlink(aside)
+            except OSError:
+                pass  # it was never made, or the disk takes nothing at all
+
+
 def module_of(path: str) -> str:
     """Return the name of the module in a file of the archive."""
     name = path[: -len(".py")].replace("/", ".")
@@ -111,7 +213,13 @@ def module_of(path: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.meta_path.insert(0, Block(__loader__))  # type: ignore[name-defined]
-    from outlive.onbox.__main__ import main
+    block = Block(__loader__)  # type: ignore[name-defined]
+    sys.meta_path.insert(0, block)
+    from outlive.onbox.__main__ import entry
 
-    sys.exit(main(sys.argv[1:]))
+    work = entry(sys.argv[1:])
+    block.keep()
+    status = work()
+    if sys.argv[1:2] == ["call"]:
+        block.keep()  # with what the call itself imported
+    sys.exit(status)

@@ -1,10 +1,9 @@
 """``poll``: everything a watcher wants, in one round trip, by offsets."""
 
 import os
-from typing import IO, Any, Dict
+from typing import IO, Any, Dict, Optional
 
 from outlive.onbox.status import machine_of, status
-from outlive.probes.disk import disk
 from outlive.wire import WIRE_MAJOR, WIRE_MINOR
 from outlive.wire.clock import boot_s, wall_s
 from outlive.wire.frames import write_frame
@@ -24,7 +23,6 @@ def poll(box: BoxFiles, request: Dict[str, Any], out: IO[bytes]) -> None:
     machine = machine_of(box)
     with open(box.box_id) as text:
         box_id = text.read().strip()
-    space = disk(box.dir)
     head = {
         "t": "box",
         "box_id": box_id,
@@ -34,11 +32,8 @@ def poll(box: BoxFiles, request: Dict[str, Any], out: IO[bytes]) -> None:
         "nonce": request.get("nonce", ""),
         "wire": [WIRE_MAJOR, WIRE_MINOR],
         "host": os.uname().nodename,
-        "disk_free_bytes": space.free_bytes,
-        "disk_free_inodes": space.free_inodes,
-        "disk_total_bytes": space.total_bytes,
-        "disk_total_inodes": space.total_inodes,
     }
+    head.update(space(box.dir))
     if os.path.exists(box.lease):
         from outlive.onbox import boxlease
 
@@ -55,6 +50,19 @@ def poll(box: BoxFiles, request: Dict[str, Any], out: IO[bytes]) -> None:
         for part, offset in sorted((wanted or {}).get(run_id, {}).items()):
             if part in PARTS:
                 _part(run, part, int(offset), out, int(request.get("limit_bytes", LIMIT_BYTES)))
+
+
+def space(path: str) -> Dict[str, Optional[int]]:
+    """Return what ``probes.disk`` says of room and inodes, without importing what else it knows."""
+    names = ("disk_free_bytes", "disk_free_inodes", "disk_total_bytes", "disk_total_inodes")
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return dict.fromkeys(names)
+    unit = found.f_frsize or found.f_bsize
+    room = (found.f_bavail * unit, found.f_blocks * unit) if found.f_blocks else (None, None)
+    inodes = (min(found.f_favail, found.f_ffree), found.f_files) if found.f_files else (None, None)
+    return dict(zip(names, (room[0], inodes[0], room[1], inodes[1])))
 
 
 def _part(run: RunFiles, part: str, offset: int, out: IO[bytes], limit_bytes: int) -> None:

@@ -64,7 +64,7 @@ def _inside(tmp_path, code):
     with zipfile.ZipFile(_written(tmp_path)) as archive:
         main = archive.read("__main__.py").decode()
         rest = {n: archive.read(n) for n in archive.namelist() if n != "__main__.py"}
-    head, entry, _ = main.partition("    from outlive.onbox.__main__ import main")
+    head, entry, _ = main.partition("    from outlive.onbox.__main__ import entry")
     assert entry
     program = tmp_path / "changed.pyz"
     with zipfile.ZipFile(program, "w") as archive:
