@@ -4,8 +4,8 @@
 
 Two benches, N rounds each: a box of this machine (`local`), and real sshd boxes of the test bed (`boxes`: Linux, root).
 Seeded: round K of seed S is the same fault at the same step, whatever ran before it. Resumable: rounds stand one a line
-in DIR/rounds-S.jsonl and DIR/rounds-boxes-S.jsonl, and those that are there are not played again. Exit 1 when anything was lost, said wrongly,
-doubled or destroyed unproved.
+in DIR/rounds-S.jsonl and DIR/rounds-boxes-S.jsonl, and those that are there are not played again. Exit 1 when anything
+was lost, said wrongly, doubled or destroyed unproved.
 """
 
 from __future__ import annotations

@@ -41,6 +41,8 @@ from outlive.wire.names import BoxFiles, RunFiles
 
 STEPS, STEP_S = 40, 0.05
 LIMITS = {"scan_s": 0.2, "sample_s": 0.5, "grace_s": 2.0}
+CARGO = "cargo.bin"
+"""What a fault puts into the project for its round."""
 END_S = 240.0
 """A machine may be busy: what takes longer than this is counted as lost."""
 _STEP = re.compile(rb"step (\d+)/\d+ loss \d\.\d{5}$")
@@ -75,6 +77,9 @@ class Bench:
     """One box with its client, used for a few rounds."""
 
     kind = "local"
+    pauses_s: tuple[float, ...] = (0.1, 0.3, 0.9)
+    """Between two looks of a client."""
+    step_s = STEP_S
 
     def __init__(self, base: Path) -> None:
         self.base = base
@@ -147,6 +152,7 @@ def play(bench: Bench, seed: int, number: int, faults: dict[str, Callable[[Case]
         case.play(faults[name])
     except Exception:  # the outer edge: a round that breaks is a result, and the soak goes on
         found.broken.append(traceback.format_exc()[-1500:])
+    (bench.base / "project" / CARGO).unlink(missing_ok=True)
     found.took_s = round(time.monotonic() - began, 2)
     return found
 
@@ -247,7 +253,7 @@ class Case:
         if not project.exists():
             project.mkdir()
             shutil.copy(work.__file__, project / "train.py")
-        words = ["python", "train.py", str(STEPS), str(STEP_S)] + (["noise"] if self.noise else [])
+        words = ["python", "train.py", str(STEPS), str(self.bench.step_s)] + (["noise"] if self.noise else [])
         words += [self.mode] if self.mode else []
         return Job(
             name=f"r{self.found.number}",
@@ -283,8 +289,8 @@ class Case:
     def reach(self, step: int) -> None:
         end = time.monotonic() + END_S
         while time.monotonic() < end:
-            points = _points(self.files)
-            if points and points[-1]["step"] >= step or os.path.exists(self.files.done):
+            seen = points(self.files)
+            if seen and seen[-1]["step"] >= step or os.path.exists(self.files.done):
                 return
             time.sleep(0.03)
         raise errors.CheckFailed(f"step {step} was not reached")
@@ -297,7 +303,7 @@ class Case:
                 break
             if time.monotonic() > end:
                 raise errors.CheckFailed(f"no end: {json.dumps(status)[:600]}")
-            time.sleep(self.rng.choice((0.1, 0.3, 0.9)))
+            time.sleep(self.rng.choice(self.bench.pauses_s))
         if self.no_result:
             self.bench.spoilt = True  # there is nothing to bring home, so nothing opens the gate
             if status["state"] not in ("suspect", "failed"):
@@ -326,7 +332,7 @@ class Case:
             self.found.detect_s = round(noticed[0] - self.hurt_w, 3)
         begun = [r["w"] for r in records if r["w"] > self.hurt_w and r["k"] == "attempt"]
         if self.kind == "attempt" and begun:
-            later = [p["w"] for p in _points(self.files) if p["w"] > begun[0]]
+            later = [p["w"] for p in points(self.files) if p["w"] > begun[0]]
             if later:
                 self.found.recover_s = round(later[0] - self.hurt_w, 3)
 
@@ -372,7 +378,7 @@ class Case:
     def check_lines(self) -> None:
         """The log as this client followed it over all its looks is that on the box, byte for byte."""
         box = self.same_lines(self.home)
-        steps = [p["step"] for p in _points(self.files)]
+        steps = [p["step"] for p in points(self.files)]
         said = [int(match[1]) for match in map(_STEP.match, box.splitlines()) if match]
         if sorted(steps) != sorted(said):
             self.found.lines.append(f"{len(said)} steps in the log, {len(steps)} in the metrics")
@@ -406,7 +412,7 @@ def _digest(path: Path) -> str:
         return ""
 
 
-def _points(run: RunFiles) -> list[dict[str, Any]]:
+def points(run: RunFiles) -> list[dict[str, Any]]:
     try:
         lines = Path(run.metrics).read_text("utf-8", "replace").splitlines()
     except OSError:

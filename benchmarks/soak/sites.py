@@ -76,6 +76,8 @@ class Boxes(Bench):
     """A bench whose box is reached over ssh."""
 
     kind = "boxes"
+    pauses_s = (0.3, 0.9, 2.0)
+    step_s = 0.1
 
     def begin(self) -> None:
         """Make the box and reach it."""

@@ -62,7 +62,7 @@ def main(steps, step_s, modes):
     noise  the log holds what logs should not       talks  two kilobytes a step
     flood  six megabytes of log at once             deaf   ignores SIGTERM
     hog    takes all memory, once                   liar   says that it is done, and writes nothing
-    mute   ends well without its result
+    mute   ends well without its result             slow   takes its time
     """
     noise, liar = "noise" in modes, "liar" in modes
     if "deaf" in modes:
@@ -78,16 +78,16 @@ def main(steps, step_s, modes):
     while step < steps:
         step += 1
         state = step_state(state, step)
-        time.sleep(step_s)
+        time.sleep(step_s * 4 if "slow" in modes else step_s)
         print(f"step {step}/{steps} loss {1 + int(state[:4], 16) / 65536 / step:.5f}", flush=True)
         if noise:
             sys.stdout.buffer.write(b"\x00\x00\xff\xfe \x1b[2J %d%%\r" % step * 20 + b"\n")
             sys.stdout.buffer.flush()
         if "talks" in modes:
-            print("x%1999d" % step, flush=True)
+            print(f"x{step:1999d}", flush=True)
         if "flood" in modes and step == 12 and once():
             for number in range(60000):
-                print("line %d %s" % (number, state), end=" and so on, and on\n")
+                print(f"line {number} {state} and so on, and on")
         if "hog" in modes and step == 22 and once():
             hog = [bytearray(b"x" * (1 << 24)) for _ in range(64)]
             print("had", len(hog), flush=True)
