@@ -109,17 +109,15 @@ def record_box(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: I
     _answer(out, {"up_wall_s": data["up_wall_s"]})
 
 
-def code_have(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+def code_push(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
     from outlive.onbox import code
 
-    _answer(out, code.have(box, request["files"]))
-
-
-def code_put(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
-    from outlive.onbox import code
+    def answer(data: Dict[str, Any]) -> None:
+        _answer(out, data)
+        out.flush()
 
     try:
-        _answer(out, code.put(box, request["files"], request["need"], int(request["from"]), source))
+        code.push(box, request, source, answer)
     except code.BadSnapshot as error:
         raise Refused("bad_snapshot", str(error))
 
@@ -172,9 +170,11 @@ def run_ask(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[b
 def run_manifest(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
     """The roster with its proofs: frozen when the run has ended, else as it stands, plus checkpoints and drift.
 
-    With ``hold``, a name, the checkpoints that are answered are held against pruning from before this look.
+    With ``hold``, a name, the checkpoints that are answered are held against pruning from before this look. With
+    ``own``, names below the run's directory, these are listed with their digests, and so are the drifted files and,
+    named ``exits``, the records of each attempt's end.
     """
-    from outlive.onbox import code, leases
+    from outlive.onbox import code, leases, trees
     from outlive.wire.journal import read_all
     from outlive.wire.runview import RunView
 
@@ -203,22 +203,26 @@ def run_manifest(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out:
             continue
         if (info.st_size, info.st_mtime_ns) != (entry["bytes"], entry["mtime_ns"]):
             changed.append(entry["path"])
-    _answer(
-        out,
-        {
-            "manifest": manifest,
-            "changed": changed,
-            "proofs": view.proofs,
-            "copies": view.copies,
-            "checkpoints": list(view.checkpoints.values()),
-            "bad_checkpoints": list(view.bad_checkpoints.values()),
-            "tombstones": view.tombstones,
-            "drift": code.drift(box, spec.get("snapshot"), run.work),
-            "work": run.work,
-            "spec": spec,
-            "status": status(box, run),
-        },
-    )
+    now = status(box, run)
+    drift = code.drift(box, spec.get("snapshot"), run.work)
+    answer = {
+        "manifest": manifest,
+        "changed": changed,
+        "proofs": view.proofs,
+        "copies": view.copies,
+        "checkpoints": list(view.checkpoints.values()),
+        "bad_checkpoints": list(view.bad_checkpoints.values()),
+        "tombstones": view.tombstones,
+        "drift": drift,
+        "work": run.work,
+        "spec": spec,
+        "status": now,
+    }
+    if request.get("own"):
+        ends = ["attempts/%d/%s" % (n, name) for n in range(1, now["attempt"] + 1) for name in request["exits"]]
+        answer["own"] = trees.listing({"base": run.dir, "paths": sorted(request["own"] + ends)})
+        answer["drifted"] = trees.listing({"base": run.work, "paths": sorted(drift)})
+    _answer(out, answer)
 
 
 def do_poll(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
@@ -344,8 +348,7 @@ def purge(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[byt
 CALLS: Dict[str, Call] = {
     "audit": audit,
     "claim": claim,
-    "code_have": code_have,
-    "code_put": code_put,
+    "code_push": code_push,
     "doctor": doctor,
     "fence": fence,
     "gate_scan": gate_scan,
@@ -379,8 +382,21 @@ def _check_identity(box: BoxFiles, expected: str) -> None:
 
 
 def serve(source: IO[bytes], out: IO[bytes]) -> int:
-    """Read one request line ``{"call", "root", "nonce", ...}`` and answer it."""
-    request = json.loads(source.readline().decode("utf-8"))
+    """Read a request line ``{"call", "root", "nonce", ...}`` and answer it; after one with ``more`` the next.
+
+    Several requests over one process save its start and a connection's round trips for each.
+    """
+    while True:
+        line = source.readline()
+        if not line:
+            return 0
+        request = json.loads(line.decode("utf-8"))
+        _serve(request, source, out)
+        if not request.get("more"):
+            return 0
+
+
+def _serve(request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
     write_mark(out, request["nonce"])
     out.flush()
     box = BoxFiles(os.path.normpath(os.path.expanduser(request["root"])))
@@ -413,4 +429,3 @@ def serve(source: IO[bytes], out: IO[bytes]) -> int:
         traceback.print_exc()
         write_frame(out, {"t": "refused", "code": "bug", "text": "%s: %s" % (type(error).__name__, error), "facts": {}})
     write_end(out)
-    return 0

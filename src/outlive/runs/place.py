@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +22,7 @@ from outlive.schedulers.refusals import At, explain
 from outlive.transport.address import parse
 from outlive.transport.agent import Agent, Refused
 from outlive.transport.open import open_exec
+from outlive.transport.talk import Talk
 
 
 @dataclass
@@ -83,6 +86,19 @@ class Place:
             return self.agent.frames(name, dict(request, box_id=self.box.box_id), timeout_s=timeout_s)
         except Refused as refused:
             raise self.explain(refused) from refused
+
+    def post(self, name: str, request: dict[str, Any]) -> None:
+        """Call without use for the answer; inside ``talking`` without waiting for it."""
+        if isinstance(self.agent, Talk):
+            self.agent.post(name, dict(request, box_id=self.box.box_id))
+        else:
+            self.call(name, request, timeout_s=20.0)
+
+    @contextlib.contextmanager
+    def talking(self) -> Iterator[Place]:
+        """Return the same place, whose calls share one program on the box until the block ends."""
+        with Talk.of(self.agent) as talk:
+            yield replace(self, agent=talk)
 
     def explain(self, refused: Refused) -> errors.OutliveError:
         """Turn a box's refusal into an error with what is safe and what to type."""

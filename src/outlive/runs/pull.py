@@ -133,21 +133,21 @@ def pull_run(
     ``only``: these paths of the result, and always logs and changed code.
     """
     target = target_of(run, to)
-    with _writable(target), _alone(home, target, run):
+    with _writable(target), _alone(home, target, run), place.talking() as talking:
         # held from the look on: a live run's retention must not remove what was seen before it is asked for
         hold = f"look-{uuid.uuid4().hex[:12]}"
-        left = read_left(place, run, hold=hold)
+        left = read_left(talking, run, hold=hold)
         try:
-            pulling = _Pull(home, place, left, target, progress)
-            wanted = _wanted(place, left, globs, mirror)
+            pulling = _Pull(home, talking, left, target, progress)
+            wanted = _wanted(talking, left, globs, mirror)
             if only is not None:
                 wanted = [e for e in wanted if e.path in only or e.link]
             pulling.bring(wanted)
             if not mirror:
                 pulling.bring_ours()
-            return pulling.finish(wanted, whole=not globs and not mirror and only is None)
         finally:
-            let_go(place, run, hold)
+            let_go(talking, run, hold)
+        return pulling.finish(wanted, whole=not globs and not mirror and only is None)
 
 
 def _wanted(place: Place, left: Left, globs: Sequence[str], mirror: bool) -> list[Entry]:

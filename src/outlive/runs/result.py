@@ -93,7 +93,10 @@ def read_left(place: Place, run: str, *, unclaimed: bool = False, hold: str = ""
     ``unclaimed``: look also for files of the work directory that neither manifest nor snapshot accounts for.
     Raises PlaceError, and CheckFailed when the box does not know the run.
     """
-    answer = place.call("run_manifest", {"run": run, **({"hold": hold} if hold else {})}, timeout_s=300.0)
+    request: dict[str, Any] = {"run": run, "own": [*LOGS, "spec.json"], "exits": ["exit", "attempt.json"]}
+    if hold:
+        request["hold"] = hold
+    answer = place.call("run_manifest", request, timeout_s=900.0)
     status, spec, work = answer["status"], answer["spec"], answer["work"]
     run_dir = posixpath.dirname(work)
     checkpoints = tuple(
@@ -101,10 +104,9 @@ def read_left(place: Place, run: str, *, unclaimed: bool = False, hold: str = ""
         for c in answer["checkpoints"]
         for f in c["files"]
     )
-    drift, moving_drift = listing(place, work, paths=answer["drift"])
-    exits = [f"attempts/{n}/{name}" for n in range(1, int(status["attempt"]) + 1) for name in ("exit", "attempt.json")]
-    own, _ = listing(place, run_dir, paths=[*LOGS, "spec.json", *exits])
-    moving: tuple[str, ...] = moving_drift
+    drift = tuple(Entry.from_wire(e) for e in answer["drifted"]["entries"])
+    own = tuple(Entry.from_wire(e) for e in answer["own"]["entries"])
+    moving = tuple(answer["drifted"]["moving"])
     changed = tuple(answer["changed"])
     there: tuple[Entry, ...] = ()
     before: dict[str, tuple[int, int]] = {}
@@ -147,7 +149,7 @@ def read_left(place: Place, run: str, *, unclaimed: bool = False, hold: str = ""
 def let_go(place: Place, run: str, hold: str) -> None:
     """End a hold. A box that cannot be reached lets go by itself when its time is over."""
     with contextlib.suppress(errors.OutliveError):
-        place.call("lease_release", {"run": run, "lease": hold}, timeout_s=20.0)
+        place.post("lease_release", {"run": run, "lease": hold})
 
 
 def _differs(entry: Entry, now: Entry | None) -> bool:
