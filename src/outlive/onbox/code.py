@@ -5,27 +5,29 @@ how an archive is written. The manifest is the archive's first member.
 """
 
 import hashlib
-import io
 import json
 import os
-import shutil
-import tarfile
 import time
 from json.encoder import encode_basestring_ascii
 from operator import itemgetter
-from typing import IO, Any, Dict, Iterator, List, Optional, Tuple
+from typing import IO, TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
+from outlive.onbox.archive import MANIFEST, layout, read_at, read_manifest, whole
 from outlive.onbox.part import Part
 from outlive.onbox.refused import Refused
-from outlive.probes.disk import disk
 from outlive.wire.frames import read_frames
 from outlive.wire.names import BoxFiles, sync_directory, sync_files
 
-MANIFEST = ".outlive-manifest.json"
+if TYPE_CHECKING:
+    import tarfile
+
 ABANDONED_S = 7 * 86400.0
 """A part file that nobody continued for so long is given up by the next push."""
 SPARE_BYTES, SPARE_INODES = 1 << 20, 24
 """What a run needs beside its project's files: its directories, journal, log and exit records."""
+FLUSH_BYTES = 256 * 1024
+WHOLE_BYTES = 1024 * 1024
+"""A content up to this size is read back at once."""
 
 
 class BadSnapshot(Exception):
@@ -42,37 +44,236 @@ def manifest_digest(files: List[Dict[str, Any]]) -> str:
     return hashlib.sha256("\n".join(lines).encode("ascii")).hexdigest()
 
 
-def have(box: BoxFiles, files: List[Dict[str, Any]]) -> Dict[str, Any]:
-    """Return what is missing: ``{"have": bool, "need": [sha256 in order], "staged": bytes already received}``.
+def push(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], answer: Callable[[Dict[str, Any]], None]) -> None:
+    """One conversation: is this snapshot here; if not, what of it is missing; its bytes; it is here.
 
-    Also ``free_bytes`` and ``free_inodes`` of the tier that holds the archives; None when unknown.
+    Asked is ``{"digest"}``. The answer has ``have``; where that is false, ``free_bytes`` and ``free_inodes`` of the
+    tier that holds the archives (None when unknown). The caller ends there, or sends the manifest (frames ``files``,
+    then ``want``, with ``anew`` when nothing that older archives hold shall be used). The answer says which contents
+    are missing (``need``, ranges of the list of different contents in the order of their paths), how many of their
+    bytes an earlier, cut call left (``staged``), and how long the archive (``archive``) and its part here (``part``)
+    are. Then come the missing bytes from there on (frames ``data``), and the answer names the archive's digest and
+    length.
+
+    What arrived before a cut stays for the next call. Raises BadSnapshot when the archive, read where it lies, does
+    not hold what its manifest says; it is then dropped.
     """
+    if os.path.exists(box.snapshot(request["digest"])):
+        answer({"have": True, "digest": request["digest"]})
+        return
+    space = _space(box)
+    answer({"have": False, "free_bytes": space.free_bytes, "free_inodes": space.free_inodes})
+    frames = read_frames(source)
+    text, anew = _manifest_sent(frames)
+    if text is None:
+        return
+    files: List[Dict[str, Any]] = json.loads(text.decode("ascii"))
     digest = manifest_digest(files)
-    space = disk(box.code)
-    free = {"free_bytes": space.free_bytes, "free_inodes": space.free_inodes}
-    if os.path.exists(box.snapshot(digest)):
-        return dict(free, have=True, digest=digest, need=[], staged=0)
-    known = _known(box)
-    need: List[str] = []
-    seen = set(known)
-    for item in sorted(files, key=lambda f: f["path"]):
-        sha256 = item.get("sha256")
-        if sha256 and sha256 not in seen:
-            seen.add(sha256)
-            need.append(sha256)
-    return dict(free, have=False, digest=digest, need=need, staged=_staged(box, digest, need))
+    made = _Making(box, digest, files, text, anew)
+    answer({"digest": digest, "need": made.ranges, "staged": made.staged, "archive": made.size, "part": made.begun})
+    made.receive(frames)
+    answer({"digest": digest, "bytes": made.size})
 
 
-def _part(box: BoxFiles, digest: str, need: List[str]) -> str:
-    # the order of needs is part of the name: a part file that was made for other needs is not continued
-    return os.path.join(box.code, "%s-%s.part" % (digest, hashlib.sha256("".join(need).encode()).hexdigest()[:12]))
+def _space(box: BoxFiles) -> Any:
+    from outlive.probes.disk import disk
+
+    return disk(box.code)
 
 
-def _staged(box: BoxFiles, digest: str, need: List[str]) -> int:
-    try:
-        return os.path.getsize(_part(box, digest, need))
-    except FileNotFoundError:
-        return 0
+def _manifest_sent(frames: Iterator[Tuple[Dict[str, Any], bytes]]) -> Tuple[Optional[bytes], bool]:
+    """Return (the manifest, whether to begin anew); (None, False) when the caller wants nothing more."""
+    parts: List[bytes] = []
+    for head, payload in frames:
+        if head.get("t") == "files":
+            parts.append(payload)
+        elif head.get("t") == "want":
+            return b"".join(parts), bool(head.get("anew"))
+    return None, False
+
+
+class _Making:
+    """An archive on its way from what older archives hold, and what is sent, to its name."""
+
+    def __init__(self, box: BoxFiles, digest: str, files: List[Dict[str, Any]], text: bytes, anew: bool) -> None:
+        self._box, self._digest, self._text = box, digest, text
+        self._members = layout(files, len(text))
+        self.size = whole(self._members)
+        sizes: Dict[str, int] = {}
+        for member in self._members:
+            if member.item.get("sha256"):
+                sizes.setdefault(member.item["sha256"], member.size)
+        self._known = {} if anew else _known(box, set(sizes))
+        self._need: List[str] = []
+        self.ranges: List[List[int]] = []
+        for number, sha256 in enumerate(sizes):
+            if sha256 in self._known:
+                continue
+            self._need.append(sha256)
+            if self.ranges and self.ranges[-1][1] == number:
+                self.ranges[-1][1] = number + 1
+            else:
+                self.ranges.append([number, number + 1])
+        # what is asked for is part of the name: a part that was made from other sources is not continued
+        asked = hashlib.sha256(json.dumps(["laid out", self.ranges]).encode("ascii")).hexdigest()[:12]
+        self._part = os.path.join(box.code, "%s-%s.part" % (digest, asked))
+        try:
+            self.begun = os.path.getsize(self._part)
+        except FileNotFoundError:
+            self.begun = 0
+        if self.begun > self.size:
+            _unlink(self._part)
+            self.begun = 0
+        self.staged = self._staged()
+
+    def _staged(self) -> int:
+        if not self.begun:
+            return 0
+        staged, need = 0, set(self._need)
+        for member in self._members:
+            if member.data >= self.begun:
+                break
+            if member.item.get("sha256") in need:
+                need.discard(member.item["sha256"])
+                staged += min(member.size, self.begun - member.data)
+        return staged
+
+    def receive(self, frames: Iterator[Tuple[Dict[str, Any], bytes]]) -> None:
+        """Write what the part lacks, compare all of it with the manifest where it lies, and give it its name."""
+        target = self._box.snapshot(self._digest)
+        os.makedirs(self._box.code, exist_ok=True)
+        with Part(self._part, self.begun) as sink:
+            try:
+                self._write(_Sink(sink), _Arriving(frames))
+                self._compare()
+            except BadSnapshot:
+                _unlink(self._part)
+                raise
+            sink.sync()
+        try:
+            os.replace(self._part, target)
+        except FileNotFoundError:
+            if not os.path.exists(target):  # else a second push of the same snapshot was faster
+                raise
+        sync_directory(self._box.code)
+        _drop_abandoned(self._box)
+
+    def _write(self, out: "_Sink", arriving: "_Arriving") -> None:
+        need = set(self._need)
+        here: Dict[str, int] = {}
+        opened: Dict[str, int] = {}
+        try:
+            for member in self._members:
+                sha256 = member.item.get("sha256") or ""
+                first = sha256 in need
+                if first:
+                    need.discard(sha256)
+                    here[sha256] = member.data
+                if member.end <= self.begun:
+                    continue
+                out.put(member.head, self.begun - member.at)
+                done = max(0, min(member.size, self.begun - member.data))
+                left = member.size - done
+                if not member.item:
+                    out.put(self._text, done)
+                elif first:
+                    arriving.hand_on(left, out)
+                elif left:
+                    place, at = (self._part, here[sha256]) if sha256 in here else self._known[sha256]
+                    if place == self._part:
+                        out.flush()
+                    if place not in opened:
+                        opened[place] = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+                    for data in read_at(opened[place], at + done, left):
+                        left -= len(data)
+                        out.put(data)
+                    if left:
+                        raise BadSnapshot("an older archive on the box ended early")
+                padding = member.end - member.data - member.size
+                out.put(b"\0" * padding, self.begun - member.data - member.size)
+            out.put(b"\0" * (self.size - self._members[-1].end), self.begun - self._members[-1].end)
+            arriving.end()
+        finally:
+            try:
+                out.flush()  # also when the connection was cut: what arrived stays
+            finally:
+                for fd in opened.values():
+                    os.close(fd)
+
+    def _compare(self) -> None:
+        fd = os.open(self._part, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            for member in self._members:
+                digest, head = hashlib.sha256(), len(member.head)
+                first = os.pread(fd, head + min(member.size, WHOLE_BYTES), member.at)
+                if first[:head] != member.head:
+                    raise BadSnapshot("%r arrived torn" % member.item.get("path", MANIFEST))
+                digest.update(first[head:] if head else first)
+                for data in read_at(fd, member.at + len(first), member.size + head - len(first)):
+                    digest.update(data)
+                wanted = member.item.get("sha256") or "" if member.item else _sha256(self._text)
+                if digest.hexdigest() != (wanted or NOTHING):
+                    raise BadSnapshot("%r arrived with another content than announced" % member.item.get("path"))
+        finally:
+            os.close(fd)
+
+
+class _Sink:
+    """Small pieces to the part file in few writes."""
+
+    def __init__(self, part: Part) -> None:
+        self._part = part
+        self._pieces: List[bytes] = []
+        self._bytes = 0
+
+    def put(self, data: bytes, skip: int = 0) -> None:
+        """Write what comes after the first ``skip`` bytes."""
+        if skip > 0:
+            data = data[skip:]
+        self._pieces.append(data)
+        self._bytes += len(data)
+        if self._bytes >= FLUSH_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        pieces, self._pieces, self._bytes = self._pieces, [], 0
+        self._part.write(b"".join(pieces))
+
+
+class _Arriving:
+    """The missing bytes as one sequence, however they were cut into frames."""
+
+    def __init__(self, frames: Iterator[Tuple[Dict[str, Any], bytes]]) -> None:
+        self._frames, self._data, self._at = frames, b"", 0
+
+    def hand_on(self, size: int, out: _Sink) -> None:
+        """Give the next ``size`` bytes to ``out``."""
+        while size > 0:
+            if self._at == len(self._data):
+                self._data, self._at = self._next(), 0
+            piece = self._data[self._at : self._at + size]
+            self._at += len(piece)
+            size -= len(piece)
+            out.put(piece)
+
+    def _next(self) -> bytes:
+        for head, payload in self._frames:
+            if head.get("t") == "data" and payload:
+                return payload
+        raise BadSnapshot("fewer bytes arrived than were announced")
+
+    def end(self) -> None:
+        """Read to the end frame. Raises BadSnapshot when more came than was asked for."""
+        more = len(self._data) - self._at + sum(len(payload) for _, payload in self._frames)
+        if more:
+            raise BadSnapshot("%d bytes more arrived than were announced" % more)
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+NOTHING = _sha256(b"")
 
 
 def _archives(box: BoxFiles) -> List[str]:
@@ -84,52 +285,29 @@ def _archives(box: BoxFiles) -> List[str]:
 
 
 def _manifest(archive: str) -> List[Dict[str, Any]]:
-    with tarfile.open(archive, "r:") as tar:
-        member = tar.next()
-        if member is None or member.name != MANIFEST:
-            return []
-        handle = tar.extractfile(member)
-        files: List[Dict[str, Any]] = json.loads(handle.read().decode("utf-8")) if handle else []
-        return files
+    text = read_manifest(archive)
+    files: List[Dict[str, Any]] = json.loads(text.decode("utf-8")) if text is not None else []
+    return files
 
 
-def _known(box: BoxFiles) -> Dict[str, Tuple[str, str]]:
-    """Return sha256 -> (archive, path in it) for the newest archives."""
-    known: Dict[str, Tuple[str, str]] = {}
+def _known(box: BoxFiles, wanted: Set[str]) -> Dict[str, Tuple[str, int]]:
+    """Return sha256 -> (archive, place in it) of what the newest archives hold of what is wanted."""
+    known: Dict[str, Tuple[str, int]] = {}
     for archive in _archives(box):
         try:
-            for item in _manifest(archive):
-                if item.get("sha256"):
-                    known.setdefault(item["sha256"], (archive, item["path"]))
-        except (tarfile.TarError, ValueError, OSError):
+            text = read_manifest(archive)
+            if text is None:
+                continue
+            size = os.path.getsize(archive)
+            for member in layout(json.loads(text.decode("utf-8")), len(text)):
+                sha256 = member.item.get("sha256")
+                if sha256 in wanted and sha256 not in known and member.end <= size:
+                    known[sha256] = (archive, member.data)
+        except (ValueError, KeyError, OSError):
             continue  # a broken old archive only costs sending more
+        if len(known) == len(wanted):
+            break
     return known
-
-
-def put(box: BoxFiles, files: List[Dict[str, Any]], need: List[str], start: int, source: IO[bytes]) -> Dict[str, Any]:
-    """Receive the bytes of the needed contents, in order, from ``start`` on, and build the archive.
-
-    What arrived before a cut stays for the next try. Raises BadSnapshot when contents differ from
-    what was announced; the received bytes are then dropped.
-    """
-    digest = manifest_digest(files)
-    os.makedirs(box.code, exist_ok=True)
-    part = _part(box, digest, need)
-    if os.path.exists(box.snapshot(digest)):
-        return {"digest": digest, "bytes": os.path.getsize(box.snapshot(digest))}  # somebody else was faster
-    with Part(part, start) as sink:
-        for header, payload in read_frames(source):
-            if header.get("t") == "data":
-                sink.write(payload)
-        sink.sync()
-    try:
-        _build(box, digest, files, need, part)
-    except BadSnapshot:
-        _unlink(part)
-        raise
-    _unlink(part)
-    _drop_abandoned(box)
-    return {"digest": digest, "bytes": os.path.getsize(box.snapshot(digest))}
 
 
 def _unlink(path: str) -> None:
@@ -149,87 +327,14 @@ def _drop_abandoned(box: BoxFiles) -> None:
             continue
 
 
-def _build(box: BoxFiles, digest: str, files: List[Dict[str, Any]], need: List[str], part: str) -> None:
-    known = _known(box)
-    wanted = {f["sha256"] for f in files if f.get("sha256")}
-    if not set(need) <= wanted or not wanted <= set(need) | set(known):
-        raise BadSnapshot("what is on the box changed meanwhile; ask again")
-    sizes = {f["sha256"]: int(f["bytes"]) for f in files if f.get("sha256")}
-    offsets: Dict[str, int] = {}
-    at = 0
-    for sha256 in need:
-        offsets[sha256] = at
-        at += sizes[sha256]
-    if os.path.getsize(part) != at:
-        raise BadSnapshot("%d bytes arrived, %d were announced" % (os.path.getsize(part), at))
-    aside = box.snapshot(digest) + ".%d.part" % os.getpid()
-    opened: Dict[str, tarfile.TarFile] = {}
-    try:
-        with open(part, "rb") as sent, tarfile.open(aside, "w:", format=tarfile.PAX_FORMAT) as tar:
-            text = json.dumps(files, ensure_ascii=True).encode("ascii")
-            _add(tar, MANIFEST, 0o644, len(text), hashlib.sha256(text).hexdigest(), io.BytesIO(text))
-            for item in sorted(files, key=lambda f: f["path"]):
-                if item.get("link"):
-                    info = tarfile.TarInfo(item["path"])
-                    info.type, info.linkname, info.mode = tarfile.SYMTYPE, item["link"], 0o777
-                    tar.addfile(info)
-                    continue
-                sha256 = item["sha256"]
-                if sha256 in offsets:
-                    sent.seek(offsets[sha256])
-                    _add(tar, item["path"], int(item["mode"]), int(item["bytes"]), sha256, sent)
-                else:
-                    archive, path = known[sha256]
-                    if archive not in opened:
-                        opened[archive] = tarfile.open(archive, "r:")
-                    handle = opened[archive].extractfile(path)
-                    source = handle if handle is not None else io.BytesIO()
-                    _add(tar, item["path"], int(item["mode"]), int(item["bytes"]), sha256, source)
-        fd = os.open(aside, os.O_RDONLY)
-        os.fsync(fd)
-        os.close(fd)
-        os.replace(aside, box.snapshot(digest))
-        sync_directory(box.code)
-    except (OSError, BadSnapshot, tarfile.TarError):
-        _unlink(aside)
-        raise
-    finally:
-        for tar in opened.values():
-            tar.close()
-
-
-class _Hashed:
-    """A source that digests what is read of it, so that a large file is never held in memory."""
-
-    def __init__(self, source: IO[bytes]) -> None:
-        self.source, self.sha256 = source, hashlib.sha256()
-
-    def read(self, n: int = -1) -> bytes:
-        data = self.source.read(n)
-        self.sha256.update(data)
-        return data
-
-
-def _add(tar: tarfile.TarFile, name: str, mode: int, size: int, sha256: str, source: IO[bytes]) -> None:
-    info = tarfile.TarInfo(name)
-    info.size, info.mode = size, mode
-    hashed = _Hashed(source)
-    try:
-        tar.addfile(info, hashed)
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        raise BadSnapshot("%r ended before its %d bytes" % (name, size))
-    if hashed.sha256.hexdigest() != sha256:
-        raise BadSnapshot("%r arrived with another content than announced" % name)
-
-
 def room(box: BoxFiles, digest: str) -> None:
     """Raise Refused ``no_space``, with the numbers, when a snapshot's files do not fit beside the archives."""
     files = _manifest(box.snapshot(digest))
     need_bytes = sum(-(-int(f["bytes"]) // 4096) * 4096 for f in files) + SPARE_BYTES
     folders = {os.path.dirname(f["path"]) for f in files}
     need_inodes = len(files) + len(folders) + SPARE_INODES
+    from outlive.probes.disk import disk
+
     space = disk(box.dir)
     told = []
     if space.free_bytes is not None and space.free_bytes < need_bytes:
@@ -252,8 +357,11 @@ def extract(box: BoxFiles, digest: str, work: str) -> int:
 
     A box that loses its power must not wake up with empty files: an empty script ends with exit status 0.
     """
-    written: List[str] = []
+    import shutil
+    import tarfile
+
     count = 0
+    written: List[str] = []
     with tarfile.open(box.snapshot(digest), "r:") as tar:
         for member, name in _members(tar):
             target = os.path.join(work, name)
@@ -273,7 +381,7 @@ def extract(box: BoxFiles, digest: str, work: str) -> int:
     return count
 
 
-def _members(tar: tarfile.TarFile) -> Iterator[Tuple[tarfile.TarInfo, str]]:
+def _members(tar: "tarfile.TarFile") -> "Iterator[Tuple[tarfile.TarInfo, str]]":
     for member in tar:
         name = member.name
         if name == MANIFEST:

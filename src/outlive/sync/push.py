@@ -7,19 +7,20 @@ import os
 import posixpath
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from outlive import errors
+from outlive.onbox.archive import manifest_text
 from outlive.sync.patience import Patience, Progress
 from outlive.sync.snapshot import WHOLE_BYTES, Snapshot, open_content, shown
 from outlive.sync.space import gate
 from outlive.sync.squeeze import Squeeze
 from outlive.transport.agent import Agent, Frame, Refused
+from outlive.transport.dialog import Dialog, dialog
 from outlive.transport.local import LocalExec
 from outlive.wire.frames import CHUNK_BYTES
 
-TAR_BYTES_PER_FILE = 2048
-"""An archive's own bytes per file: header, rounding, and a long name's extra blocks."""
 PART_REFUSALS = 3
 """How often a box may say that its part file is not what we continue before we believe that something is wrong."""
 
@@ -63,58 +64,24 @@ def push_code(
     Corrupt when a file changed since the snapshot was collected, Unreachable when patience is over.
     """
     patience = patience or Patience()
-    files = list(snapshot.files)
-    top = os.fspath(source_dir)
     on = not isinstance(agent.exec, LocalExec) if compress is None else compress
-    sizes = {str(f["sha256"]): int(f["bytes"]) for f in files if f["sha256"]}
-    sent, sent_files, first_staged, refused = _Sent(), 0, -1, 0
-    staged = 0
+    job = _Push(agent, snapshot, os.fspath(source_dir), progress, patience, on)
+    refused = 0
     while True:
         try:
-            have = agent.call("code_have", {"files": files}, timeout_s=_time_for(len(files)))
-            _same(snapshot.digest, have["digest"], agent)
-            need = [str(sha256) for sha256 in have["need"]]
-            staged = int(have["staged"])
-            total = sum(sizes[sha256] for sha256 in need)
-            if have["have"]:
-                already = first_staged < 0
-                return PushResult(
-                    snapshot.digest,
-                    sent.bytes,
-                    sent_files,
-                    already=already,
-                    resumed_from=max(0, first_staged),
-                    wire_bytes=sent.wire_bytes,
-                    cuts=patience.cuts,
-                )
-            if first_staged < 0:
-                first_staged, sent_files = staged, len(need)
-            gate(
-                f"{agent.root} of {agent.exec.describe()}",
-                bytes_needed=total - staged + snapshot.total_bytes + TAR_BYTES_PER_FILE * (len(files) + 4),
-                bytes_free=have.get("free_bytes"),
-                # the archive is three; the run that this is pushed for unpacks it
-                inodes_needed=3 + len(files) + len({posixpath.dirname(str(f["path"])) for f in files}),
-                inodes_free=have.get("free_inodes"),
-                what=f"this code ({len(files)} files)",
-            )
-            body = _body(snapshot, top, need, staged, sent, Squeeze(on), progress, total)
-            request = {"files": files, "need": need, "from": staged}
-            # After the last byte the box writes and digests the archive: disks of rentals can be slow.
-            answer = agent.send(
-                "code_put",
-                request,
-                body,
-                timeout_s=_time_for(len(files), 2 * snapshot.total_bytes),
-                stall_s=patience.stall_s,
-            )
-            _same(snapshot.digest, answer["digest"], agent)
+            limit_s = _time_for(len(snapshot.files))
+            request = {"digest": snapshot.digest}
+            with dialog(agent, "code_push", request, timeout_s=limit_s, stall_s=patience.stall_s) as spoken:
+                if not spoken.answer["have"]:
+                    job.bring(spoken, anew=refused > 0)
+                elif job.first_staged < 0:
+                    return PushResult(snapshot.digest, already=True, cuts=patience.cuts)
             return PushResult(
                 snapshot.digest,
-                sent.bytes,
-                sent_files,
-                resumed_from=first_staged,
-                wire_bytes=sent.wire_bytes,
+                job.sent.bytes,
+                job.sent_files,
+                resumed_from=max(0, job.first_staged),
+                wire_bytes=job.sent.wire_bytes,
                 cuts=patience.cuts,
             )
         except Refused as error:
@@ -124,7 +91,69 @@ def push_code(
             if error.code not in ("bad_snapshot", "torn") or refused > PART_REFUSALS:
                 raise errors.Corrupt(f"{agent.exec.describe()} did not accept the snapshot: {error}") from error
         except (errors.Unreachable, errors.TimeOver) as error:
-            patience.cut(error, staged)
+            patience.cut(error, job.staged)
+
+
+@dataclass
+class _Push:
+    """One snapshot on its way to one box, over as many connections as it takes."""
+
+    agent: Agent
+    snapshot: Snapshot
+    top: str
+    progress: Progress | None
+    patience: Patience
+    compress: bool
+    sent: _Sent = field(default_factory=_Sent)
+    sent_files: int = 0
+    staged: int = 0
+    first_staged: int = -1
+
+    def bring(self, spoken: Dialog, anew: bool) -> None:
+        """Send the manifest, hear what is missing, send that."""
+        files, total_bytes = self.snapshot.files, self.snapshot.total_bytes
+        room = spoken.answer
+        squeeze = Squeeze(self.compress)
+        spoken.send(_manifest(list(files), squeeze, anew))
+        answer = spoken.next(_time_for(len(files)))
+        _same(self.snapshot.digest, answer["digest"], self.agent)
+        need = _named(self.snapshot, answer["need"])
+        self.staged = int(answer["staged"])
+        total = sum(size for _, size, _ in need)
+        if self.first_staged < 0:
+            self.first_staged, self.sent_files = self.staged, len(need)
+        gate(
+            f"{self.agent.root} of {self.agent.exec.describe()}",
+            # the rest of the archive; and the run that this is pushed for unpacks it
+            bytes_needed=max(0, int(answer["archive"]) - int(answer["part"])) + total_bytes,
+            bytes_free=room.get("free_bytes"),
+            inodes_needed=3 + len(files) + len({posixpath.dirname(str(f["path"])) for f in files}),
+            inodes_free=room.get("free_inodes"),
+            what=f"this code ({len(files)} files)",
+        )
+        spoken.send(_body(self.snapshot, self.top, need, self.staged, self.sent, squeeze, self.progress, total))
+        spoken.end()
+        # After the last byte the box compares and writes back the archive: disks of rentals can be slow.
+        _same(self.snapshot.digest, spoken.next(_time_for(len(files), 2 * total_bytes))["digest"], self.agent)
+
+
+def _manifest(files: list[dict[str, Any]], squeeze: Squeeze, anew: bool) -> Iterator[Frame]:
+    text = manifest_text(files)
+    for at in range(0, len(text), CHUNK_BYTES):
+        header, payload = squeeze.frame(text[at : at + CHUNK_BYTES])
+        yield dict(header, t="files"), payload
+    yield {"t": "want", "anew": anew}, b""
+
+
+def _named(snapshot: Snapshot, ranges: list[list[int]]) -> list[tuple[str, int, str]]:
+    """Return (digest, bytes, a path that has it) of each content that the box lacks, in its order."""
+    different: dict[str, tuple[str, int, str]] = {}
+    for item in snapshot.files:
+        sha256 = item["sha256"]
+        if sha256 and sha256 not in different:
+            different[sha256] = (sha256, item["bytes"], item["path"])
+    contents = list(different.values())
+    return [one for start, end in ranges for one in contents[start:end]]
 
 
 def _time_for(files: int, size_bytes: int = 0) -> float:
@@ -154,7 +183,7 @@ def _no_write(agent: Agent, error: Refused) -> errors.OutliveError:
 def _body(
     snapshot: Snapshot,
     top: str,
-    need: list[str],
+    need: list[tuple[str, int, str]],
     start: int,
     sent: _Sent,
     squeeze: Squeeze,
@@ -162,26 +191,18 @@ def _body(
     total: int,
 ) -> Iterator[Frame]:
     """Yield the contents that the box needs, from byte ``start`` of their sequence on."""
-    paths: dict[str, str] = {}
-    for item in snapshot.files:
-        if item["sha256"]:
-            paths.setdefault(str(item["sha256"]), str(item["path"]))
-    sizes = {str(f["sha256"]): int(f["bytes"]) for f in snapshot.files}
     at, done = 0, start
     pending = bytearray()
     path = ""
-    for sha256 in need:
-        size, path = sizes[sha256], paths[sha256]
+    for sha256, size, path in need:
         skip = max(0, start - at)
         at += size
         if skip >= size:
             continue
         for chunk in _checked(top, snapshot, path, sha256, size):
-            if skip >= len(chunk):
-                skip -= len(chunk)
-                continue
-            pending += chunk[skip:]
-            skip = 0
+            if skip:
+                chunk, skip = chunk[skip:], max(0, skip - len(chunk))
+            pending += chunk
             # Small files share frames: five thousand of them are not five thousand packets.
             while len(pending) >= CHUNK_BYTES:
                 piece = bytes(pending[:CHUNK_BYTES])
@@ -214,6 +235,9 @@ def _checked(top: str, snapshot: Snapshot, path: str, sha256: str, size: int) ->
                 data = handle.read(size + 1)
                 if hashlib.sha256(data).hexdigest() != sha256:
                     raise _changed(path)
+                if size <= CHUNK_BYTES:
+                    yield data
+                    return
                 yield from (data[i : i + CHUNK_BYTES] for i in range(0, len(data), CHUNK_BYTES))
                 return
             digest, left = hashlib.sha256(), size

@@ -13,7 +13,8 @@ from operator import itemgetter
 from typing import IO, Any, Literal
 
 from outlive import errors
-from outlive.onbox.code import MANIFEST, manifest_digest
+from outlive.onbox.archive import MANIFEST
+from outlive.onbox.code import manifest_digest
 from outlive.onbox.seen import Seen, same_file
 from outlive.sync.cautions import (
     SECRET_SCAN_BYTES,

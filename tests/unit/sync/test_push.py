@@ -13,11 +13,13 @@ import pytest
 
 from outlive import errors
 from outlive.onbox import code
+from outlive.onbox.archive import manifest_text
 from outlive.sync.patience import Patience
 from outlive.sync.push import push_code
 from outlive.sync.snapshot import Snapshot, collect
 from outlive.sync.squeeze import MEASURE_BYTES, REST_BYTES, Squeeze
 from outlive.transport.agent import Agent, Frame
+from outlive.transport.dialog import Dialog, dialog
 from outlive.wire.names import BoxFiles
 
 
@@ -59,24 +61,36 @@ def part_of(agent: Agent) -> Path:
     return part
 
 
-class Cutting(Agent):
-    """An agent whose connection breaks after so many bytes of content, as often as the list says."""
+def held_by(agent: Agent, snapshot: Snapshot) -> int:
+    """How many bytes of content an earlier push left there."""
+    with dialog(agent, "code_push", {"digest": snapshot.digest}) as spoken:
+        text = manifest_text(list(snapshot.files))
+        spoken.send([({"t": "files"}, text), ({"t": "want"}, b"")])
+        return int(spoken.next(60)["staged"])
 
-    def __init__(self, agent: Agent, cuts: list[int]) -> None:
-        super().__init__(agent.exec, agent.root, agent.python)
-        self.cuts = cuts
 
-    def send(self, name: str, request: dict[str, Any], frames: Any, **limits: Any) -> dict[str, Any]:
+@pytest.fixture
+def cuts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The connection breaks after so many bytes of content, as often as the list says."""
+    found: list[int] = []
+    send = Dialog.send
+
+    def cutting(self: Dialog, frames: Any) -> None:
         def cut(after: int) -> Iterator[Frame]:
             for header, payload in frames:
-                if len(payload) > after:
+                if header["t"] == "data" and len(payload) > after:
                     yield dict(header), payload[:after]
                     # The reply is awaited with a body that never got its end: what a dead connection is to the box.
                     raise errors.Unreachable("cut on purpose")
-                after -= len(payload)
+                after -= len(payload) if header["t"] == "data" else 0
                 yield header, payload
+            if after >= 0:
+                found.insert(0, after)
 
-        return super().send(name, request, cut(self.cuts.pop(0)) if self.cuts else frames, **limits)
+        send(self, cut(found.pop(0)) if found else frames)
+
+    monkeypatch.setattr(Dialog, "send", cutting)
+    return found
 
 
 def test_first_push_then_nothing_then_only_the_change(agent: Agent, project: Path, tmp_path: Path) -> None:
@@ -115,30 +129,32 @@ def test_content_is_equal_with_and_without_compression(
         assert done.wire_bytes == done.sent_bytes
 
 
-def test_a_cut_push_goes_on_where_it_was(agent: Agent, project: Path, tmp_path: Path) -> None:
+def test_a_cut_push_goes_on_where_it_was(agent: Agent, project: Path, tmp_path: Path, cuts: list[int]) -> None:
     snapshot = collect(project)
-    cutting = Cutting(agent, [1_000_000, 1_500_000])
-    done = push_code(cutting, snapshot, project, patience=quick())
+    cuts += [1_000_000, 1_500_000]
+    done = push_code(agent, snapshot, project, patience=quick())
     assert done.cuts == 2 and done.resumed_from == 0
     assert done.sent_bytes <= snapshot.total_bytes + 2 * 256 * 1024
     assert extracted(agent, done.digest, tmp_path / "work")["big.bin"][0] == (project / "big.bin").read_bytes()
 
 
-def test_a_later_command_continues_too(agent: Agent, project: Path) -> None:
+def test_a_later_command_continues_too(agent: Agent, project: Path, cuts: list[int]) -> None:
     snapshot = collect(project)
+    cuts += [1_000_000]
     with pytest.raises(errors.Unreachable):
-        push_code(Cutting(agent, [1_000_000] * 9), snapshot, project, patience=Patience(retries=0))
-    held = part_of(agent).stat().st_size
+        push_code(agent, snapshot, project, patience=Patience(retries=0))
+    held = held_by(agent, snapshot)
     done = push_code(agent, snapshot, project)
     assert done.resumed_from == held > 700_000
     assert done.sent_bytes == snapshot.total_bytes - len("same") - held
 
 
-def test_patience_ends_without_gain(agent: Agent, project: Path) -> None:
+def test_patience_ends_without_gain(agent: Agent, project: Path, cuts: list[int]) -> None:
+    cuts += [0] * 99
     waits: list[float] = []
     patience = Patience(retries=4, first_wait_s=1, longest_wait_s=3, wait=waits.append)
     with pytest.raises(errors.Unreachable):
-        push_code(Cutting(agent, [0] * 99), collect(project), project, patience=patience)
+        push_code(agent, collect(project), project, patience=patience)
     assert waits[-4:] == [1, 2, 3, 3] or waits == [1, 2, 3, 3]
 
 
@@ -154,10 +170,11 @@ def test_interrupt_leaves_what_arrived(agent: Agent, project: Path) -> None:
     assert push_code(agent, snapshot, project).resumed_from > 500_000
 
 
-def test_a_poisoned_part_is_dropped_and_sent_anew(agent: Agent, project: Path, tmp_path: Path) -> None:
+def test_a_poisoned_part_is_dropped_and_sent_anew(agent: Agent, project: Path, tmp_path: Path, cuts: list[int]) -> None:
     snapshot = collect(project)
+    cuts += [1_000_000]
     with pytest.raises(errors.Unreachable):
-        push_code(Cutting(agent, [1_000_000]), snapshot, project, patience=Patience(retries=0))
+        push_code(agent, snapshot, project, patience=Patience(retries=0))
     part = part_of(agent)
     part.write_bytes(b"\0" * part.stat().st_size)
     done = push_code(agent, snapshot, project, patience=quick())
@@ -178,17 +195,23 @@ def test_a_source_that_changes_is_an_error_and_makes_no_snapshot(agent: Agent, p
     assert not Path(BoxFiles(agent.root).snapshot(snapshot.digest)).exists()
 
 
-def test_too_little_room_is_said_with_numbers_before_anything_is_sent(agent: Agent, project: Path) -> None:
-    class Small(Agent):
-        def call(self, name: str, request: Any = None, **limits: Any) -> dict[str, Any]:
-            return dict(super().call(name, request, **limits), free_bytes=5_000_000, free_inodes=10)
+def test_too_little_room_is_said_with_numbers_before_anything_is_sent(
+    agent: Agent, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, send = Dialog.begin, Dialog.send
 
-        def send(self, *words: Any, **limits: Any) -> dict[str, Any]:
-            raise AssertionError("something was sent")
+    def small(self: Dialog, *words: Any) -> None:
+        begin(self, *words)
+        self.answer.update(free_bytes=5_000_000, free_inodes=10)
 
+    def nothing(self: Dialog, frames: Any) -> None:
+        send(self, (frame for frame in frames if frame[0]["t"] != "data" or pytest.fail("something was sent")))
+
+    monkeypatch.setattr(Dialog, "begin", small)
+    monkeypatch.setattr(Dialog, "send", nothing)
     snapshot = collect(project)
     with pytest.raises(errors.NoSpace) as error:
-        push_code(Small(agent.exec, agent.root, agent.python), snapshot, project)
+        push_code(agent, snapshot, project)
     assert error.value.bytes_free == 5_000_000 and (error.value.bytes_needed or 0) > 2 * snapshot.total_bytes
     assert error.value.inodes_needed and "inodes needed" in str(error.value)
 
