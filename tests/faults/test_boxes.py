@@ -20,7 +20,7 @@ from outlive.runs.ask import stop
 from outlive.runs.home import Home
 from outlive.runs.look import look
 from outlive.runs.up import up
-from outlive.transport import pack
+from outlive.transport import pack, packed
 from outlive.wire.names import BoxFiles
 
 COUNTS = """
@@ -93,7 +93,8 @@ def test_our_own_program_was_changed_between_up_and_run(tmp_path: Path, monkeypa
     with zipfile.ZipFile(data, "a") as archive:
         archive.writestr("outlive/news.txt", "another version")
     digest = hashlib.sha256(data.getvalue()).hexdigest()[:12]
-    monkeypatch.setattr(pack, "supervisor_pyz", lambda: (digest, data.getvalue()))
+    monkeypatch.setattr(packed, "program", lambda: (digest, data.getvalue()))
+    monkeypatch.setattr(packed, "program_digest", lambda: digest)
     try:
         run = client.run(client.job(env={"LAST": "5", "STEP_S": "0.02"})).run
         assert client.until(run, lambda s: s["ended"], 120)["state"] == "succeeded"

@@ -36,10 +36,10 @@ def versions() -> dict[str, Any]:
     from outlive import __version__
     from outlive.probes.tools import tools
     from outlive.runs.home import state_dir
-    from outlive.transport.pack import supervisor_pyz
+    from outlive.transport.packed import program
     from outlive.wire import WIRE_MAJOR, WIRE_MINOR
 
-    digest, data = supervisor_pyz()
+    digest, data = program()
     packages: dict[str, str | None] = {}
     for name in ("rich", "pathspec", "PyYAML"):
         try:

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import IO, Any, Protocol, cast
 
 from outlive import errors
-from outlive.transport import pack
+from outlive.transport import packed
 from outlive.transport.base import Completed, Exec, Stream
 from outlive.transport.pace import STALL_S, Pace, PacedReader, PacedWriter
-from outlive.transport.pack_train import train_zip
 from outlive.wire.frames import CHUNK_BYTES, Torn, read_frames, skip_to_mark, write_end, write_frame
 from outlive.wire.names import DIR
 
@@ -56,16 +55,16 @@ class Agent:
     @property
     def path(self) -> str:
         """Path of the program on the box; its name holds its digest, so a newer one never replaces it."""
-        return f"{self.root}/{DIR}/supervisor-{pack.supervisor_pyz()[0]}.pyz"
+        return f"{self.root}/{DIR}/supervisor-{packed.program_digest()}.pyz"
 
     def install(self) -> None:
         """Put the program, and before it what the work may import, on the box where they are not there.
 
         Works with nothing but a POSIX shell.
         """
-        digest, data = train_zip()
+        digest, data = packed.train()
         self._put(f"{self.root}/{DIR}/train-{digest}.zip", data)
-        self._put(self.path, pack.supervisor_pyz()[1])
+        self._put(self.path, packed.program()[1])
         self._installed = True
 
     def _put(self, path: str, data: bytes) -> None:
