@@ -7,13 +7,17 @@ ends only what stands in there. What a killed test process left behind is ended 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import pathlib
 import random
 import shutil
+import signal
 import socket
+import struct
 import subprocess
 import tempfile
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -195,6 +199,64 @@ class Box:
             if path.exists():
                 return int(dict(line.split() for line in path.read_text().splitlines())["oom_kill"])
         raise BedError("no oom_kill counter under {}".format(self.cgroup["memory"]))
+
+
+class PowerDisk:
+    """A small ext4 file system at ``place`` that can lose its power: what was not synced is gone when it is back."""
+
+    def __init__(self, image: pathlib.Path, place: pathlib.Path, size_mb: int = 64) -> None:
+        self.image, self.place = image, place
+        place.mkdir()
+        with open(str(image), "wb") as out:
+            out.truncate(size_mb << 20)
+        self._run("mkfs.ext4", "-q", "-F", "-m", "0", str(image))
+        self._run("mount", "-o", "loop", str(image), str(place))
+
+    @staticmethod
+    def _run(*words: str) -> None:
+        done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
+        if done.returncode:
+            raise BedError("{}: {}".format(" ".join(words), done.stdout.decode("utf-8", "replace")))
+
+    def cut(self) -> None:
+        """No byte reaches the disk from now on; every write and sync is refused. Then `boot`."""
+        fd = os.open(str(self.place), os.O_RDONLY)
+        try:
+            fcntl.ioctl(fd, 0x8004587D, struct.pack("I", 2))  # EXT4_IOC_SHUTDOWN without a flush of the journal
+        finally:
+            os.close(fd)
+
+    def users(self) -> list[int]:
+        """Processes, other than this one, that have a file of it open or stand in it."""
+        found = []
+        for process in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                names = [process / "cwd", process / "exe", *(process / "fd").iterdir()]
+                held = any(os.readlink(str(each)).startswith(str(self.place) + "/") for each in names)
+            except OSError:
+                continue  # it has ended
+            if held and int(process.name) != os.getpid():
+                found.append(int(process.name))
+        return found
+
+    def boot(self) -> None:
+        """End what is left on it and mount it again: the file system repairs itself from its own journal."""
+        for _ in range(300):
+            for pid in self.users():
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass  # it has ended since
+            done = subprocess.run(["umount", str(self.place)], stderr=subprocess.PIPE, timeout=60)
+            if done.returncode == 0:
+                break
+            time.sleep(0.1)  # a process that was killed lets go of its files a moment later
+        else:
+            raise BedError(done.stderr.decode("utf-8", "replace"))
+        self._run("mount", "-o", "loop", str(self.image), str(self.place))
+
+    def close(self) -> None:
+        subprocess.run(["umount", "-l", str(self.place)], timeout=60)
 
 
 def box_sh(boxes_dir: pathlib.Path, *words: str) -> str:

@@ -17,6 +17,7 @@ from outlive.ledger import Box
 from outlive.runs.home import Home
 from outlive.runs.place import Place, open_place
 
+OVERLAP_BYTES = 4096
 FRESH_LOGIN_S = 600.0
 """A word about reachability needs a fresh authentication at most this old."""
 
@@ -125,6 +126,37 @@ class Mirror:
             if start == os.fstat(handle.fileno()).st_size:
                 handle.write(data)
                 handle.flush()
+
+    def other_machine(self, machine: str) -> bool:
+        """Return whether the box restarted since what is here was read; a first look remembers the machine."""
+        note = self.path("machine")
+        if not machine:
+            return False
+        if not note.exists():
+            note.write_text(machine)
+        return note.read_text() != machine
+
+    def rejoin(self, machine: str, pieces: dict[str, tuple[int, bytes]]) -> None:
+        """Take pieces that begin before our ends, after a restart of the box.
+
+        A box that lost its power also lost what it had not synced, and writes on from there. A part whose end here is
+        not in the box's any more is set aside as ``<part>.lost-N``, and read anew from its beginning.
+        """
+        for part, (start, data) in pieces.items():
+            path = self.path(part)
+            if not path.exists():
+                continue
+            with path.open("rb") as handle:
+                handle.seek(start)
+                ours = handle.read()
+            if data[: len(ours)] == ours:
+                self.add(part, start + len(ours), data[len(ours) :])
+                continue
+            number = 1
+            while self.path(f"{part}.lost-{number}").exists():
+                number += 1
+            path.rename(self.path(f"{part}.lost-{number}"))
+        self.path("machine").write_text(machine)
 
 
 def last_step(metrics: Path) -> int | None:

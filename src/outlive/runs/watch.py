@@ -12,7 +12,7 @@ from typing import Any
 from outlive import errors
 from outlive.ledger import Run
 from outlive.runs.home import Home
-from outlive.runs.look import FRESH_LOGIN_S, Mirror, last_step, poll_run
+from outlive.runs.look import FRESH_LOGIN_S, OVERLAP_BYTES, Mirror, last_step, poll_run
 from outlive.runs.place import Place, open_place
 from outlive.runs.run import wake
 
@@ -88,7 +88,11 @@ def once(home: Home, record: Run, *, timeout_s: float = 20.0, wake_it: bool = Tr
 
 
 def _look(home: Home, place: Place, record: Run, mirror: Mirror, timeout_s: float, wake_it: bool) -> Seen:
-    _head, status, parts = poll_run(place, record.run, mirror.offsets(), timeout_s=timeout_s)
+    head, status, parts = poll_run(place, record.run, mirror.offsets(), timeout_s=timeout_s)
+    if mirror.other_machine(head.get("machine", "")):
+        earlier = {part: max(0, end - OVERLAP_BYTES) for part, end in mirror.offsets().items()}
+        mirror.rejoin(head["machine"], poll_run(place, record.run, earlier, timeout_s=timeout_s)[2])
+        head, status, parts = poll_run(place, record.run, mirror.offsets(), timeout_s=timeout_s)
     seen = Seen(record.run, place.name, status, wall_s=time.time())
     for part, (start, data) in parts.items():
         mirror.add(part, start, data)
