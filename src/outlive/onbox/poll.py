@@ -18,7 +18,7 @@ def poll(box: BoxFiles, request: Dict[str, Any], out: IO[bytes]) -> None:
 
     ``request["runs"]``: ``{run id: {part: offset}}`` or None for the status of all. A negative offset means
     "that many bytes from the end". A part's frame says ``from`` and ``to``; what lies in a ``gap`` was freed
-    by the log's cap.
+    by the log's cap. With ``mark`` a last frame says how this answer can be had again, where it can (``onbox.mark``).
     """
     machine = machine_of(box)
     with open(box.box_id) as text:
@@ -41,15 +41,26 @@ def poll(box: BoxFiles, request: Dict[str, Any], out: IO[bytes]) -> None:
         head["lease"] = boxlease.read(box)
     write_frame(out, head)
     wanted = request.get("runs")
-    for run_id in box.run_ids() if wanted is None else sorted(wanted):
+    runs = box.run_ids() if wanted is None else sorted(wanted)
+    marker = None
+    if request.get("mark"):
+        from outlive.onbox.mark import Marker
+
+        marker = Marker(box, runs)
+    statuses = []
+    for run_id in runs:
         run = box.run(run_id)
         if not os.path.exists(run.spec):
             write_frame(out, {"t": "run", "run": run_id, "absent": True})
             continue
-        write_frame(out, {"t": "run", "run": run_id, "status": status(box, run, machine)})
+        statuses.append(status(box, run, machine))
+        write_frame(out, {"t": "run", "run": run_id, "status": statuses[-1]})
         for part, offset in sorted((wanted or {}).get(run_id, {}).items()):
             if part in PARTS:
                 _part(run, part, int(offset), out, int(request.get("limit_bytes", LIMIT_BYTES)))
+    mark = marker.mark(statuses) if marker is not None else None
+    if mark is not None:
+        write_frame(out, mark)
 
 
 def space(path: str) -> Dict[str, Optional[int]]:

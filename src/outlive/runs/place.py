@@ -20,6 +20,7 @@ from outlive.schedulers.open import open_scheduler
 from outlive.schedulers.place import need
 from outlive.schedulers.refusals import At, explain
 from outlive.transport.address import parse
+from outlive.transport.again import Memory
 from outlive.transport.agent import Agent, Refused
 from outlive.transport.open import open_exec
 from outlive.transport.talk import Talk
@@ -113,7 +114,8 @@ def open_place(home: Home, box: Box) -> Place:
     exec_ = open_exec(parse(box.address), state_dir=home.dir, identity=box.box_id or None, config_path=home.ssh_config)
     python = str(box.facts.get("python") or "python3")
     platform = load_platform(box.platform or "ssh", overrides=user_dir())
-    return Place(home, box, Agent(exec_, box.root, python), platform)
+    memory = Memory(home.dir / "polls", box.box_id, box.root) if box.box_id else None
+    return Place(home, box, Agent(exec_, box.root, python, memory=memory), platform)
 
 
 def secrets_of(names: dict[str, str]) -> dict[str, str]:

@@ -6,6 +6,7 @@ believed only with our nonce at its head and an end frame at its tail.
 
 from __future__ import annotations
 
+import io
 import json
 import secrets
 import shlex
@@ -15,6 +16,7 @@ from typing import IO, Any, Protocol, cast
 
 from outlive import errors
 from outlive.transport import packed
+from outlive.transport.again import Memory
 from outlive.transport.base import Completed, Exec, Stream
 from outlive.transport.pace import STALL_S, Pace, PacedReader, PacedWriter
 from outlive.wire.frames import CHUNK_BYTES, Torn, read_frames, skip_to_mark, write_end, write_frame
@@ -51,6 +53,8 @@ class Agent:
     root: str
     python: str
     _installed: bool = False
+    memory: Memory | None = None
+    """Where answers to polls are kept; without it every poll is answered in full."""
 
     @property
     def path(self) -> str:
@@ -108,8 +112,32 @@ class Agent:
 
     def frames(self, name: str, request: dict[str, Any], *, timeout_s: float = 60.0) -> list[Frame]:
         """Call and return every frame of the reply. Raises like ``call``."""
-        import io
+        if name == "poll" and self.memory is not None:
+            same = self._poll_again(self.memory, request, timeout_s)
+            if same is not None:
+                return same
+            return self.memory.keep(request, self._full("poll", dict(request, mark=True), timeout_s))
+        return self._full(name, request, timeout_s)
 
+    def _poll_again(self, memory: Memory, request: dict[str, Any], timeout_s: float) -> list[Frame] | None:
+        """Poll through the mark of the last answer. None where there is none, or it did not lead to an answer."""
+        kept = memory.recall(request)
+        if kept is None:
+            return None
+        nonce, line = self._request("poll", dict(request, mark=True))
+        done = self.exec.run(kept.words(self.root, nonce, self.words()), stdin=line, timeout_s=timeout_s)
+        source = io.BytesIO(done.stdout)
+        try:
+            skip_to_mark(source, nonce)
+            frames = [self._checked(f) for f in read_frames(source)]
+        except Torn:
+            kept.forget()  # no such file any more, no sh, a program that is not there: the usual way will say
+            return None
+        if frames and frames[0][0]["t"] == "same":
+            return kept.again(frames[0][0], nonce)
+        return memory.keep(request, frames)
+
+    def _full(self, name: str, request: dict[str, Any], timeout_s: float) -> list[Frame]:
         for attempt in (1, 2):
             nonce, line = self._request(name, request)
             done = self.exec.run(self.words(), stdin=line, timeout_s=timeout_s)

@@ -6,6 +6,7 @@ Python that packs. Its bytes are checked against their digests when they are use
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -85,7 +86,8 @@ def _pack() -> tuple[str, str]:
             for old in others[:-KEEP]:
                 old.unlink()
         except OSError:
-            aside.unlink(missing_ok=True)  # a full disk, or one that takes nothing
+            with contextlib.suppress(OSError):  # a full disk, or one that takes nothing
+                aside.unlink(missing_ok=True)
     return program_[0], train_[0]
 
 
