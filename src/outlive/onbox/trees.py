@@ -16,6 +16,7 @@ from outlive.wire.frames import CHUNK_BYTES, Torn, read_frames, write_frame
 from outlive.wire.names import sync_directory
 from outlive.wire.values import Entry
 
+PACK_FILES = 1000
 PART = ".outlive-part-"
 """How long a pull's hold on files outlives its last sign of life."""
 
@@ -227,20 +228,35 @@ def get(request: Dict[str, Any], out: IO[bytes], renew: Callable[[], None] = lam
     """Send files from offsets: per file a ``file`` frame, ``data`` frames and an ``eof`` frame.
 
     Exactly ``bytes`` of each file are sent, so a growing file ends where its digest ended; a shorter
-    one is said in ``eof``. ``renew`` is called at the start and then often enough to keep a lease.
+    one is said in ``eof``. With ``pack``, a size, whole files up to it travel many to a ``pack`` frame that names them
+    by their places in the request: ``[[number, bytes]]``. ``renew`` is called at the start and then often enough to
+    keep a lease.
     """
     base = expand(request["base"])
     renew()
     renewed = boot_s()
-    for item in request["files"]:
+    packed_bytes = int(request.get("pack") or -1)
+    pack = _Pack(out)
+    for number, item in enumerate(request["files"]):
+        if boot_s() - renewed > LEASE_S / 10:
+            renew()
+            renewed = boot_s()
         path = inside(base, item["path"])
         left = int(item["bytes"]) - int(item["offset"])
         try:
-            handle = open(path, "rb")
+            handle = open(path, "rb", buffering=0)
         except OSError as error:
             write_frame(out, {"t": "eof", "path": item["path"], "error": error.strerror})
             continue
         with handle:
+            if not item["offset"] and left <= packed_bytes:
+                data = handle.read(left) or b""
+                if len(data) == left:
+                    pack.add(number, data)
+                else:
+                    write_frame(out, {"t": "eof", "path": item["path"], "short": left - len(data)})
+                continue
+            pack.send()
             handle.seek(int(item["offset"]))
             write_frame(out, {"t": "file", "path": item["path"], "offset": item["offset"]})
             while left > 0:
@@ -253,3 +269,26 @@ def get(request: Dict[str, Any], out: IO[bytes], renew: Callable[[], None] = lam
                 write_frame(out, {"t": "data"}, chunk)
                 left -= len(chunk)
         write_frame(out, {"t": "eof", "path": item["path"], "short": left})
+    pack.send()
+
+
+class _Pack:
+    """Small files on their way into one frame."""
+
+    def __init__(self, out: IO[bytes]) -> None:
+        self._out = out
+        self._files: List[List[int]] = []
+        self._parts: List[bytes] = []
+        self._bytes = 0
+
+    def add(self, number: int, data: bytes) -> None:
+        self._files.append([number, len(data)])
+        self._parts.append(data)
+        self._bytes += len(data)
+        if self._bytes >= CHUNK_BYTES or len(self._files) >= PACK_FILES:
+            self.send()
+
+    def send(self) -> None:
+        if self._files:
+            write_frame(self._out, {"t": "pack", "files": self._files}, b"".join(self._parts))
+            self._files, self._parts, self._bytes = [], [], 0

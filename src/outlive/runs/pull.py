@@ -201,7 +201,7 @@ class _Pull:
             for entry in here:
                 self._prove(entry, self.staging / entry.path)
             proved = [e.path for e in here if self._ok(e)]
-            landed = land(self.staging, self.target, accepted=proved)
+            landed = land(self.staging, self.target, accepted=proved, digests={e.path: e.sha256 for e in here})
             self.kept = dict(landed.kept)
         self.target.mkdir(parents=True, exist_ok=True)
         for entry in wanted:

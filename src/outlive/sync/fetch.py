@@ -6,10 +6,13 @@ left that points out of it.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+import stat
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from typing import Any
 from outlive import errors
 from outlive.artifacts.digest import Changed, digest_file
 from outlive.artifacts.manifest import relative_path
+from outlive.sync.arrive import Arrived, Folders, Trail, clear, dress, make_durable, write_small
 from outlive.sync.patience import Patience, Progress
 from outlive.sync.snapshot import shown
 from outlive.sync.space import gate
@@ -25,7 +29,9 @@ from outlive.transport.agent import Agent, Refused
 OURS = ".outlive"
 """The first part of names that are ours in a landed directory; a box cannot write there."""
 LINK_NOTE = ".outlive-link"
-BATCH_FILES = 2000
+BATCH_FILES = 100_000
+PACK_FILE_BYTES = 64 * 1024
+"""Files up to this size travel many to a frame."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,15 @@ class _State:
     folded: dict[str, str] = field(default_factory=dict)
     again: set[str] = field(default_factory=set)
     """Files whose part was dropped once already."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Parts that were there when this call began; most calls meet none."""
+    unsynced: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.folders = Folders(str(self.staging))
+
+    def full(self, path: str) -> str:
+        return f"{self.staging}/{path}"
 
 
 def fetch(
@@ -91,6 +106,8 @@ def fetch(
     patience = patience or Patience()
     staging = Path(staging_dir).absolute()
     state = _State(staging, staging.with_name(staging.name + ".parts"), Path(known) if known else None, 0)
+    with contextlib.suppress(FileNotFoundError):
+        state.sizes = {item.name: item.stat().st_size for item in os.scandir(state.parts)}
     files, links = _sorted(entries, state)
     state.total = sum(int(e["bytes"]) for e in files)
     todo = _not_here(files, state)
@@ -106,6 +123,7 @@ def fetch(
         except (errors.Unreachable, errors.TimeOver) as error:
             patience.cut(error, state.fetched)
             todo = [e for e in todo if e["path"] not in state.done and e["path"] not in state.wrong]
+    make_durable(str(staging), state.unsynced)
     outside = _links(links, base, state)
     if not state.wrong:
         shutil.rmtree(state.parts, ignore_errors=True)
@@ -146,11 +164,14 @@ def _sorted(entries: Iterable[Mapping[str, Any]], state: _State) -> tuple[list[d
 
 def _not_here(files: list[dict[str, Any]], state: _State) -> list[dict[str, Any]]:
     todo = []
+    if not state.staging.exists():
+        return files
     for entry in files:
         target = state.staging / entry["path"]
         if _is(target, entry):
             state.done[entry["path"]] = int(entry["bytes"])
             state.resumed += int(entry["bytes"])
+            state.unsynced.append(str(target))  # a call that was cut left that to us
         else:
             todo.append(entry)
     return todo
@@ -159,7 +180,8 @@ def _not_here(files: list[dict[str, Any]], state: _State) -> list[dict[str, Any]
 def _is(path: Path, entry: Mapping[str, Any]) -> bool:
     """Whether a file here has the entry's content. Reads it."""
     try:
-        if path.is_symlink() or not path.is_file() or path.stat().st_size != int(entry["bytes"]):
+        info = os.lstat(path)
+        if not stat.S_ISREG(info.st_mode) or info.st_size != int(entry["bytes"]):
             return False
         return digest_file(str(path))[0] == str(entry["sha256"])
     except (OSError, Changed):
@@ -179,6 +201,11 @@ def _size(path: Path) -> int:
         return 0
 
 
+def _held(entry: Mapping[str, Any], state: _State) -> int:
+    """Return how much of a file lies in its part."""
+    return _size(_part(entry, state)) if state.sizes else 0
+
+
 def _room(todo: list[dict[str, Any]], state: _State) -> None:
     there = state.staging
     while not there.exists():
@@ -186,7 +213,7 @@ def _room(todo: list[dict[str, Any]], state: _State) -> None:
     space = os.statvfs(there)
     gate(
         str(there),
-        bytes_needed=sum(max(0, int(e["bytes"]) - _size(_part(e, state))) for e in todo),
+        bytes_needed=sum(max(0, int(e["bytes"]) - _held(e, state)) for e in todo),
         bytes_free=space.f_bavail * space.f_frsize,
         inodes_needed=len(todo),
         inodes_free=space.f_favail if space.f_files else None,
@@ -196,24 +223,32 @@ def _room(todo: list[dict[str, Any]], state: _State) -> None:
 
 def _take_known(entry: dict[str, Any], state: _State) -> bool:
     """Take a file from an earlier result if it is the same, or its beginning if it grew. True when it is here now."""
-    part = _part(entry, state)
-    if state.known is None or part.exists():
+    if state.known is None or _held(entry, state):
         return False
     old = state.known / entry["path"]
-    if old.is_symlink() or not old.is_file():
+    try:
+        info = os.lstat(old)
+    except OSError:
+        return False
+    if not stat.S_ISREG(info.st_mode) or info.st_size > int(entry["bytes"]):
         return False
     if _is(old, entry):
-        _copy(old, part)
-        return _publish(entry, part, state, resumed=int(entry["bytes"]))
-    if 0 < _size(old) < int(entry["bytes"]):
-        _copy(old, part)  # a log that grew; a wrong guess is found by the digest and fetched whole
+        part = _copy(old, entry, state)
+        if digest_file(str(part))[0] == entry["sha256"]:
+            return _publish(entry, part, state, resumed=int(entry["bytes"]))
+        part.unlink()
+    elif 0 < info.st_size < int(entry["bytes"]):
+        _copy(old, entry, state)  # a log that grew; a wrong guess is found by the digest and fetched whole
     return False
 
 
-def _copy(source: Path, target: Path) -> None:
-    aside = target.with_name(target.name + ".copy")
+def _copy(source: Path, entry: Mapping[str, Any], state: _State) -> Path:
+    part = _part(entry, state)
+    aside = part.with_name(part.name + ".copy")
     shutil.copyfile(source, aside)
-    os.replace(aside, target)
+    os.replace(aside, part)
+    state.sizes[part.name] = part.stat().st_size
+    return part
 
 
 def _round(
@@ -229,53 +264,79 @@ def _round(
     """Ask once for what is missing. Returns what has to be asked for again."""
     batch, rest = todo[:BATCH_FILES], todo[BATCH_FILES:]
     wanted: list[dict[str, Any]] = []
+    offsets: dict[str, int] = {}
     for entry in batch:
-        offset = _size(_part(entry, state))
+        offset = _held(entry, state)
         if offset > int(entry["bytes"]):
             _part(entry, state).unlink()
             offset = 0
+        offsets[entry["path"]] = offset
         wanted.append({"path": entry["path"], "bytes": int(entry["bytes"]), "offset": offset})
     by_path = {str(e["path"]): e for e in batch}
-    offsets = {str(w["path"]): int(w["offset"]) for w in wanted}
-    request: dict[str, Any] = {"base": base, "files": wanted}
+    request: dict[str, Any] = {"base": base, "files": wanted, "pack": PACK_FILE_BYTES}
     if run and lease:
         request.update(run=run, lease=lease, later=[e["path"] for e in rest])
     again: list[dict[str, Any]] = []
     here = sum(state.done.values())
-    moving: Path | None = None
-    left = 0
-    handle = None
-    try:
-        for header, payload in agent.receive("tree_get", request, stall_s=stall_s):
-            kind, path = header["t"], str(header.get("path", ""))
-            if kind in ("file", "eof") and path not in by_path:
-                raise errors.PlaceError(f"{agent.exec.describe()} sent a file that nobody asked for: {shown(path)}")
-            if kind == "file":
-                moving = _part(by_path[path], state)
-                left = int(by_path[path]["bytes"]) - offsets[path]
-                handle = open(moving, "ab", buffering=0)
-                current = path
-            elif kind == "data" and handle is not None:
-                if len(payload) > left:
-                    raise errors.PlaceError(f"{agent.exec.describe()} sent more of {shown(current)} than it announced")
-                _write(handle.fileno(), payload)
-                left -= len(payload)
-                state.fetched += len(payload)
-                if progress:
-                    progress(here + int(by_path[current]["bytes"]) - left, state.total, current)
-            elif kind == "eof":
-                if handle is not None:
-                    handle.close()
-                    handle = None
-                if _ended(by_path[path], header, offsets[path], state):
-                    again.append(by_path[path])
-                here += state.done.get(path, 0)
-    finally:
-        if handle is not None:
-            handle.close()
-    missing = [e for e in batch if e["path"] not in state.done and e["path"] not in state.wrong and e not in again]
-    if missing:
-        raise errors.PlaceError(f"{agent.exec.describe()} did not answer for {shown(str(missing[0]['path']))}")
+    left, fd, current = 0, -1, ""
+
+    def judged(wait: bool) -> None:
+        for arrived in trail.done(wait):
+            if _ended(arrived, state):
+                again.append(arrived.entry)
+
+    with Trail() as trail:
+        try:
+            for header, payload in agent.receive("tree_get", request, stall_s=stall_s):
+                kind = header["t"]
+                if kind == "pack":
+                    for name, size in _unpack(header, payload, batch, state, agent):
+                        here, current = here + size, name
+                    if progress:
+                        progress(here, state.total, current)
+                    continue
+                if kind == "data" and fd >= 0:
+                    if len(payload) > left:
+                        raise errors.PlaceError(
+                            f"{agent.exec.describe()} sent more of {shown(current)} than it announced"
+                        )
+                    _write(fd, payload)
+                    trail.wrote(len(payload))
+                    left -= len(payload)
+                    state.fetched += len(payload)
+                    if progress:
+                        progress(here + int(by_path[current]["bytes"]) - left, state.total, current)
+                    continue
+                if kind not in ("file", "eof"):
+                    continue
+                path = str(header.get("path", ""))
+                if path not in by_path:
+                    raise errors.PlaceError(f"{agent.exec.describe()} sent a file that nobody asked for: {shown(path)}")
+                entry = by_path[path]
+                if kind == "file" and fd < 0:
+                    part = _part(entry, state)
+                    fd = os.open(part, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                    current, left = path, int(entry["bytes"]) - offsets[path]
+                    trail.begin(part, offsets[path])
+                elif kind == "eof" and fd >= 0:
+                    os.close(fd)
+                    fd = -1
+                    trail.end(Arrived(entry, header, offsets[path]))
+                    here += int(entry["bytes"])
+                    judged(wait=False)
+                elif kind == "eof" and header.get("error"):
+                    state.wrong[path] = f"the box cannot read it: {header['error']}"
+                elif kind == "eof":
+                    state.wrong[path] = f"it is {header.get('short')} bytes shorter on the box than its record says"
+        finally:
+            if fd >= 0:
+                os.close(fd)
+            state.sizes.update((p.name, 1) for p in state.parts.glob("*"))
+        judged(wait=True)
+    asked = {e["path"] for e in again}
+    for path in by_path:
+        if path not in state.done and path not in state.wrong and path not in asked:
+            raise errors.PlaceError(f"{agent.exec.describe()} did not answer for {shown(path)}")
     return again + rest
 
 
@@ -285,8 +346,70 @@ def _write(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
-def _ended(entry: dict[str, Any], header: Mapping[str, Any], offset: int, state: _State) -> bool:
+def _unpack(
+    header: Mapping[str, Any], payload: bytes, batch: list[dict[str, Any]], state: _State, agent: Agent
+) -> Iterator[tuple[str, int]]:
+    """Write the small files of one frame; yield (path, bytes) of those that are what they should be."""
+    view, at = memoryview(payload), 0
+    for number, size in header["files"]:
+        entry = batch[number] if isinstance(number, int) and 0 <= number < len(batch) else {}
+        path = str(entry.get("path", ""))
+        if not entry or path in state.done:
+            raise errors.PlaceError(f"{agent.exec.describe()} sent a file that nobody asked for: number {number}")
+        if size != int(entry["bytes"]) or at + size > len(view):
+            raise errors.PlaceError(f"{agent.exec.describe()} sent more or less of {shown(path)} than it announced")
+        data = view[at : at + size]
+        at += size
+        state.fetched += size
+        if _write_one(path, entry, data, state):
+            yield path, size
+    if at != len(view):
+        raise errors.PlaceError(f"{agent.exec.describe()} sent more than it announced")
+
+
+def _write_one(path: str, entry: Mapping[str, Any], data: memoryview, state: _State) -> bool:
+    full = state.full(path)
+    try:
+        state.folders.above(path)
+        try:
+            right = write_small(full, entry, data)
+        except FileExistsError:
+            if _twin(path, state):
+                return False
+            clear(full)
+            state.folders.forget()
+            right = write_small(full, entry, data)
+    except OSError as error:
+        _refused(path, error, state)
+        return False
+    if not right:
+        state.wrong[path] = "it has another content on the box than its record says"
+        return False
+    state.folded.setdefault(path.casefold(), path)
+    state.unsynced.append(full)
+    state.done[path] = len(data)
+    return True
+
+
+def _refused(path: str, error: OSError, state: _State) -> None:
+    """Name a file that this disk does not take. A full disk takes none: that ends the transfer."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS):
+        raise error
+    state.wrong[path] = f"cannot be written here: {error.strerror}"
+
+
+def _twin(path: str, state: _State) -> bool:
+    """Whether what stands under this name is another file of this result, which the disk cannot tell from it."""
+    other = state.folded.get(path.casefold(), path)
+    if other == path:
+        return False
+    state.wrong[path] = f"this disk cannot tell its name from {shown(other)}"
+    return True
+
+
+def _ended(arrived: Arrived, state: _State) -> bool:
     """Judge a file whose transfer ended. Returns whether it should be asked for once more, whole."""
+    entry, header = arrived.entry, arrived.header
     path, part = str(entry["path"]), _part(entry, state)
     if header.get("error"):
         state.wrong[path] = f"the box cannot read it: {header['error']}"
@@ -295,13 +418,13 @@ def _ended(entry: dict[str, Any], header: Mapping[str, Any], offset: int, state:
         state.wrong[path] = f"it is {header['short']} bytes shorter on the box than its record says"
         part.unlink(missing_ok=True)
         return False
-    if not part.exists():
-        part.touch()
-    if digest_file(str(part))[0] == entry["sha256"]:
-        _publish(entry, part, state, resumed=offset)
+    if arrived.error is not None:
+        raise arrived.error
+    if arrived.sha256 == entry["sha256"]:
+        _publish(entry, part, state, resumed=arrived.offset)
         return False
     part.unlink()
-    if offset and path not in state.again:
+    if arrived.offset and path not in state.again:
         state.again.add(path)  # what was here from before may have been wrong
         return True
     state.wrong[path] = "it has another content on the box than its record says"
@@ -311,42 +434,29 @@ def _ended(entry: dict[str, Any], header: Mapping[str, Any], offset: int, state:
 def _publish(entry: dict[str, Any], part: Path, state: _State, resumed: int) -> bool:
     """Give a proved part its final name."""
     path = str(entry["path"])
-    target = state.staging / path
-    other = state.folded.setdefault(path.casefold(), path)
+    full = state.full(path)
     try:
-        _real_parents(state.staging, path)
-        if target.is_symlink():
-            target.unlink()
-        if target.is_dir():
-            shutil.rmtree(target)  # staging is ours: left by an earlier version of this result
-        if other != path and target.exists():
-            state.wrong[path] = f"this disk cannot tell its name from {shown(other)}"
-            return True
+        state.folders.above(path)
+        if os.path.lexists(full):
+            if _twin(path, state):
+                return True
+            if os.path.islink(full) or os.path.isdir(full):
+                clear(full)  # staging is ours: left by an earlier version of this result
+                state.folders.forget()
         fd = os.open(part, os.O_RDONLY)
         try:
-            os.fchmod(fd, (int(entry.get("mode") or 0o644) & 0o777) | 0o600)
-            if entry.get("mtime_ns"):
-                os.utime(fd, ns=(int(entry["mtime_ns"]), int(entry["mtime_ns"])))
-            os.fsync(fd)
+            dress(fd, entry)
         finally:
             os.close(fd)
-        os.replace(part, target)
+        os.replace(part, full)
     except OSError as error:
-        state.wrong[path] = f"cannot be written here: {error.strerror}"
+        _refused(path, error, state)
         return True
+    state.folded.setdefault(path.casefold(), path)
+    state.unsynced.append(full)
     state.done[path] = int(entry["bytes"])
     state.resumed += resumed
     return True
-
-
-def _real_parents(top: Path, path: str) -> None:
-    """Make the directories above ``path``; what is in their way (a link, an older file) goes."""
-    here = top
-    for name in path.split("/")[:-1]:
-        here = here / name
-        if here.is_symlink() or (here.exists() and not here.is_dir()):
-            here.unlink()
-        here.mkdir(exist_ok=True)
 
 
 def _links(links: list[dict[str, Any]], base: str, state: _State) -> dict[str, str]:
@@ -366,7 +476,7 @@ def _links(links: list[dict[str, Any]], base: str, state: _State) -> dict[str, s
             outside[path] = target
             continue
         try:
-            _real_parents(state.staging, path)
+            state.folders.above(path)
             if full.is_symlink():
                 full.unlink()
             os.symlink(way, full)
@@ -383,7 +493,7 @@ def _links(links: list[dict[str, Any]], base: str, state: _State) -> dict[str, s
         try:
             if full.is_symlink():
                 full.unlink()
-            _real_parents(state.staging, path)
+            state.folders.above(path)
             full.with_name(full.name + LINK_NOTE).write_bytes(os.fsencode(target) + b"\n")
         except OSError as error:
             state.wrong[path] = f"cannot be written here: {error.strerror}"

@@ -13,7 +13,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,10 @@ from typing import Any
 from outlive import errors
 from outlive.artifacts.digest import digest_file
 from outlive.artifacts.manifest import scan
+from outlive.sync.arrive import sync_names
 from outlive.sync.fetch import OURS
 from outlive.wire.names import sync_directory, write_aside
+from outlive.wire.values import Entry
 
 RECORD = "landed.json"
 
@@ -43,47 +45,49 @@ def land(
     final_dir: str | os.PathLike[str],
     *,
     accepted: Collection[str] = (),
+    digests: Mapping[str, str] | None = None,
 ) -> LandResult:
     """Publish ``staging_dir`` as ``final_dir``; it is gone afterwards. Both must be on one file system.
 
     ``accepted`` are paths whose content in this staging is proved; it is remembered, and such content is never
-    replaced without being kept. Files of ``final_dir`` that staging lacks stay. Repeatable after a crash: what was
+    replaced without being kept. ``digests``: of files that were compared with them in this staging; others are read.
+    Files of ``final_dir`` that staging lacks stay. Repeatable after a crash: what was
     published already is equal or gone from staging. Raises UsageError when ``final_dir`` is a file, NoSpace and
     OSError as the disk does.
     """
     staging, final = Path(staging_dir).absolute(), Path(final_dir).absolute()
+    digests = digests or {}
     if final.is_symlink() or final.exists():
         if not final.is_dir():
             raise errors.UsageError(f"{final} exists and is no directory")
-        return _merge(staging, final, set(accepted))
+        return _merge(staging, final, set(accepted), digests)
     entries = scan(str(staging), ignore=())
-    _write_record(staging, {e.path: _record(staging, e.path, e.path in accepted) for e in entries if not e.link})
+    proved = set(accepted)
+    _write_record(staging, {e.path: _record(staging, e, proved, digests) for e in entries if not e.link})
     final.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.rename(staging, final)
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-            return _merge(staging, final, set(accepted))  # a second pull was faster
+            return _merge(staging, final, set(accepted), digests)  # a second pull was faster
         raise
     sync_directory(str(final.parent))
     return LandResult(final, added=[e.path for e in entries])
 
 
-def _record(top: Path, path: str, accepted: bool) -> dict[str, Any]:
-    full = top / path
-    info = full.stat()
+def _record(staging: Path, entry: Entry, accepted: set[str], digests: Mapping[str, str]) -> dict[str, Any]:
     return {
-        "sha256": digest_file(str(full))[0],
-        "bytes": info.st_size,
-        "mtime_ns": info.st_mtime_ns,
-        "accepted": accepted,
+        "sha256": digests.get(entry.path) or digest_file(str(staging / entry.path))[0],
+        "bytes": entry.bytes,
+        "mtime_ns": entry.mtime_ns,
+        "accepted": entry.path in accepted,
     }
 
 
 def _write_record(top: Path, files: dict[str, dict[str, Any]]) -> None:
     (top / OURS).mkdir(exist_ok=True)
     data = {"schema": "outlive/landed/1", "files": files}
-    write_aside(str(top / OURS / RECORD), json.dumps(data, indent=0, sort_keys=True).encode("ascii"), 0o644)
+    write_aside(str(top / OURS / RECORD), json.dumps(data, separators=(",", ":")).encode("ascii"), 0o644)
 
 
 def read_record(final_dir: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
@@ -96,7 +100,7 @@ def read_record(final_dir: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
     return dict(files) if isinstance(files, dict) else {}
 
 
-def _merge(staging: Path, final: Path, accepted: set[str]) -> LandResult:
+def _merge(staging: Path, final: Path, accepted: set[str], digests: Mapping[str, str]) -> LandResult:
     record = read_record(final)
     result = LandResult(final)
     old: list[Path] = []
@@ -114,7 +118,7 @@ def _merge(staging: Path, final: Path, accepted: set[str]) -> LandResult:
             continue
         elif not entry.link and _equal(source, target):
             result.same.append(path)
-            now = _record(final, path, path in accepted)
+            now = dict(_record(staging, entry, accepted, digests), mtime_ns=target.stat().st_mtime_ns)
             before = record.get(path)
             if before and before.get("accepted") and before.get("sha256") == now["sha256"]:
                 now["accepted"] = True
@@ -125,7 +129,7 @@ def _merge(staging: Path, final: Path, accepted: set[str]) -> LandResult:
             if not _nothing_lost(source, target, record.get(path), bool(entry.link)):
                 _keep(final, path, old, result)
             result.replaced.append(path)
-        fresh = None if entry.link else _record(staging, path, path in accepted)
+        fresh = None if entry.link else _record(staging, entry, accepted, digests)
         try:
             os.replace(source, target)
         except OSError as error:
@@ -138,7 +142,7 @@ def _merge(staging: Path, final: Path, accepted: set[str]) -> LandResult:
             record[path] = fresh
     _write_record(final, record)
     shutil.rmtree(staging)
-    sync_directory(str(final))
+    sync_names(str(final), {str(final), *(str((final / path).parent) for path in (*result.added, *result.replaced))})
     return result
 
 
