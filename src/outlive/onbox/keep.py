@@ -8,7 +8,7 @@ is this supervisor.
 import os
 import re
 import shutil
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
 
 from outlive.checkpoints.errors import CheckpointError
 from outlive.checkpoints.record import INDEX, LOCK, RECORD, Record, read_record
@@ -158,6 +158,11 @@ class Keep:
                     "checkpoint_bad", path=path, why="; ".join(refuted)[:500], signature=list(signature)
                 )
                 return
+            twin = twin_of(path, answer["sha256"], self.context.view.checkpoints.values())
+            if twin:  # whole, so it is not refuted; but whoever resumes from it may find himself at another step
+                self.context.trouble(
+                    "checkpoints", "%s has the very bytes of %s: one of them is not the step of its name" % (path, twin)
+                )
             self.context.record(
                 "checkpoint",
                 path=path,
@@ -319,6 +324,21 @@ def step_of(path: str, metric: Dict[str, Any]) -> Optional[int]:
         return int(match.group(1))
     step = metric.get("step")
     return int(step) if isinstance(step, int) else None
+
+
+def twin_of(path: str, sha256: str, checkpoints: Iterable[Dict[str, Any]]) -> str:
+    """Return the path of a checkpoint with the same bytes whose name differs in the step alone, "" if there is none.
+
+    ``best.pt`` may well be ``step-40.pt`` once more; ``step-40.pt`` is not ``step-35.pt``.
+    """
+    shape, step = STEP.sub("#", os.path.basename(path)), STEP.search(os.path.basename(path))
+    for other in checkpoints:
+        name = os.path.basename(other["path"])
+        found = STEP.search(name)
+        if step and found and other["sha256"] == sha256 and STEP.sub("#", name) == shape:
+            if int(found.group(1)) != int(step.group(1)):
+                return str(other["path"])
+    return ""
 
 
 def _signature(path: str) -> Optional[Tuple[int, int, int]]:

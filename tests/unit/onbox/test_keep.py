@@ -5,7 +5,7 @@ import os
 import random
 import time
 
-from outlive.onbox.keep import choose_pruned, step_of
+from outlive.onbox.keep import choose_pruned, step_of, twin_of
 from outlive.wire.clock import boot_s
 
 TRAINS = """
@@ -77,6 +77,24 @@ def test_steps_in_names():
     assert step_of("ckpt/checkpoint-12/", {"step": 5}) in (5, 12)
     assert step_of("ckpt/last.pt", {"step": 7}) == 7
     assert step_of("ckpt/last.pt", {}) is None
+
+
+def test_the_same_bytes_under_another_step():
+    known = [{"path": "ck/step-35.pt", "sha256": "a"}, {"path": "ck/best.pt", "sha256": "b"}]
+    known += [{"path": "ck/last-v1.ckpt", "sha256": "c"}]
+    assert twin_of("ck/step-40.pt", "a", known) == "ck/step-35.pt"
+    assert twin_of("ck/step-40.pt", "x", known) == ""
+    assert twin_of("ck/step-35.pt", "a", known) == ""  # itself, proved once more
+    assert twin_of("ck/step-40.pt", "b", known) == ""  # the best is a copy of one
+    assert twin_of("ck/epoch=0-step=500.ckpt", "c", known) == ""
+
+
+def test_a_checkpoint_with_an_older_ones_bytes_is_told(box):
+    source = TRAINS + "\nimport shutil; shutil.copy('ckpt/ck-000007.json', 'ckpt/ck-000009.json')\n"
+    run = box.python(source, artifacts={"checkpoints": "ckpt"})
+    assert run.until_journal("ended", 120.0)["state"] == "succeeded"
+    why = run.troubles()["checkpoints"]
+    assert "ck-000009.json has the very bytes of ckpt/ck-000007.json" in why
 
 
 def test_pruning_leaves_tombstones_and_spares_what_is_held(box):
