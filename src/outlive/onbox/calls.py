@@ -117,7 +117,7 @@ def code_push(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO
         out.flush()
 
     try:
-        code.push(box, request, source, answer)
+        code.push(box, source, answer)
     except code.BadSnapshot as error:
         raise Refused("bad_snapshot", str(error))
 

@@ -44,11 +44,11 @@ def manifest_digest(files: List[Dict[str, Any]]) -> str:
     return hashlib.sha256("\n".join(lines).encode("ascii")).hexdigest()
 
 
-def push(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], answer: Callable[[Dict[str, Any]], None]) -> None:
+def push(box: BoxFiles, source: IO[bytes], answer: Callable[[Dict[str, Any]], None]) -> None:
     """One conversation: is this snapshot here; if not, what of it is missing; its bytes; it is here.
 
-    Asked is ``{"digest"}``. The answer has ``have``; where that is false, ``free_bytes`` and ``free_inodes`` of the
-    tier that holds the archives (None when unknown). The caller ends there, or sends the manifest (frames ``files``,
+    Asked is a frame ``is`` with the ``digest``. The answer has ``have``; where that is false, ``free_bytes`` and
+    ``free_inodes`` of the tier that holds the archives (None when unknown). The caller ends there, or sends the manifest (frames ``files``,
     then ``want``, with ``anew`` when nothing that older archives hold shall be used). The answer says which contents
     are missing (``need``, ranges of the list of different contents in the order of their paths), how many of their
     bytes an earlier, cut call left (``staged``), and how long the archive (``archive``) and its part here (``part``)
@@ -58,12 +58,15 @@ def push(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], answer: Call
     What arrived before a cut stays for the next call. Raises BadSnapshot when the archive, read where it lies, does
     not hold what its manifest says; it is then dropped.
     """
-    if os.path.exists(box.snapshot(request["digest"])):
-        answer({"have": True, "digest": request["digest"]})
+    frames = read_frames(source)
+    asked, _ = next(frames, ({}, b""))
+    if "digest" not in asked:
+        return  # opened ahead, and then not needed
+    if os.path.exists(box.snapshot(asked["digest"])):
+        answer({"have": True, "digest": asked["digest"]})
         return
     space = _space(box)
     answer({"have": False, "free_bytes": space.free_bytes, "free_inodes": space.free_inodes})
-    frames = read_frames(source)
     text, anew = _manifest_sent(frames)
     if text is None:
         return

@@ -44,19 +44,21 @@ def push(
     """
     from typing import cast
 
-    from outlive.sync.push import push_code
+    from outlive.sync.push import CALL, push_code
     from outlive.sync.snapshot import Rules, collect
+    from outlive.transport.dialog import Ahead
 
     if not job.push:
         return Pushed(None)
     _refuse_whole_home(job.project)
     if not any(job.project.iterdir()):
         return Pushed(None, warnings=[f"{job.project} is empty: the run begins in an empty directory"])
-    snapshot = collect(job.project, Rules(crlf=cast(Any, job.crlf)), place.home.dir / SEEN)
-    if on_snapshot is not None:
-        on_snapshot(snapshot)
     try:
-        done = push_code(place.agent, snapshot, job.project, progress)
+        with Ahead(place.agent, CALL) as ahead:  # the box gets ready while we read
+            snapshot = collect(job.project, Rules(crlf=cast(Any, job.crlf)), place.home.dir / SEEN)
+            if on_snapshot is not None:
+                on_snapshot(snapshot)
+            done = push_code(place.agent, snapshot, job.project, progress, ahead=ahead)
     except errors.Corrupt:
         # a file was not what the snapshot says: should the record be wrong, the next push must not believe it again
         shutil.rmtree(place.home.dir / SEEN, ignore_errors=True)

@@ -12,15 +12,17 @@ from typing import Any
 
 from outlive import errors
 from outlive.onbox.archive import manifest_text
+from outlive.onbox.seen import same_file
 from outlive.sync.patience import Patience, Progress
 from outlive.sync.snapshot import WHOLE_BYTES, Snapshot, open_content, shown
 from outlive.sync.space import gate
 from outlive.sync.squeeze import Squeeze
 from outlive.transport.agent import Agent, Frame, Refused
-from outlive.transport.dialog import Dialog, dialog
+from outlive.transport.dialog import Ahead, Dialog, dialog
 from outlive.transport.local import LocalExec
 from outlive.wire.frames import CHUNK_BYTES
 
+CALL = "code_push"
 PART_REFUSALS = 3
 """How often a box may say that its part file is not what we continue before we believe that something is wrong."""
 
@@ -57,11 +59,12 @@ def push_code(
     *,
     patience: Patience | None = None,
     compress: bool | None = None,
+    ahead: Ahead | None = None,
 ) -> PushResult:
     """Bring ``snapshot`` of ``source_dir`` to the box. Repeatable; an interrupted call is continued by the next.
 
-    ``compress`` None decides by measurement (and never on this machine). Raises NoSpace before anything is sent,
-    Corrupt when a file changed since the snapshot was collected, Unreachable when patience is over.
+    ``compress`` None decides by measurement (and never on this machine). ``ahead`` is this call's dialog (`CALL`),
+    opened while the snapshot was collected. Raises NoSpace before anything is sent, Corrupt when a file changed since the snapshot was collected, Unreachable when patience is over.
     """
     patience = patience or Patience()
     on = not isinstance(agent.exec, LocalExec) if compress is None else compress
@@ -70,8 +73,8 @@ def push_code(
     while True:
         try:
             limit_s = _time_for(len(snapshot.files))
-            request = {"digest": snapshot.digest}
-            with dialog(agent, "code_push", request, timeout_s=limit_s, stall_s=patience.stall_s) as spoken:
+            asked = {"t": "is", "digest": snapshot.digest}, b""
+            with dialog(agent, CALL, asked, ahead=ahead, timeout_s=limit_s, stall_s=patience.stall_s) as spoken:
                 if not spoken.answer["have"]:
                     job.bring(spoken, anew=refused > 0)
                 elif job.first_staged < 0:
@@ -230,6 +233,12 @@ def _frame(chunk: bytes, squeeze: Squeeze, sent: _Sent) -> Iterator[Frame]:
 def _checked(top: str, snapshot: Snapshot, path: str, sha256: str, size: int) -> Iterator[bytes]:
     """Yield a file's content, and raise when it is not what the snapshot has. Small ones are compared before."""
     try:
+        if path in snapshot.held:
+            data, info = snapshot.held[path]
+            if not same_file(info, os.lstat(os.path.join(top, path))):
+                raise _changed(path)
+            yield data
+            return
         with open_content(top, snapshot, path) as handle:
             if size <= WHOLE_BYTES:
                 data = handle.read(size + 1)

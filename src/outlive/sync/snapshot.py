@@ -15,7 +15,7 @@ from typing import IO, Any, Literal
 from outlive import errors
 from outlive.onbox.archive import MANIFEST
 from outlive.onbox.code import manifest_digest
-from outlive.onbox.seen import Seen, same_file
+from outlive.onbox.seen import Seen, same_file, settled
 from outlive.sync.cautions import (
     SECRET_SCAN_BYTES,
     Caution,
@@ -28,6 +28,8 @@ from outlive.sync.cautions import (
 )
 from outlive.sync.ignore import Ignore
 
+HELD_BYTES, HELD_FILE_BYTES = 64 * 1024 * 1024, 256 * 1024
+"""How much is kept in memory from being read to being sent, in all and of one file."""
 WHOLE_BYTES = 8 * 1024 * 1024
 """Files up to this size are read at once; scripts are looked for among them only."""
 
@@ -55,6 +57,8 @@ class Snapshot:
     total_bytes: int
     warnings: tuple[Caution, ...] = ()
     normalised: frozenset[str] = field(default_factory=frozenset)
+    held: dict[str, tuple[bytes, os.stat_result]] = field(default_factory=dict, compare=False, repr=False)
+    """Small contents that were read for this snapshot, and what the file system said of them then."""
 
 
 def collect(
@@ -82,6 +86,7 @@ def collect(
     unreadable: list[str] = []
     look = rules.crlf != "keep"
     seen = seen_of(top, seen_dir, look)
+    held = _Held()
     for path, info in _walk(top, Ignore(top, rules.extra), left_out, unreadable):
         full = f"{top}/{path}"
         if stat.S_ISLNK(info.st_mode):
@@ -94,7 +99,7 @@ def collect(
         row = seen.get(path, info)
         if row is None:
             try:
-                row = _look_at(full, path, look, seen)
+                row = _look_at(full, path, info, look, seen, held)
             except OSError as error:
                 unreadable.append(f"{shown(path)}: {error.strerror}")
                 continue
@@ -123,6 +128,7 @@ def collect(
         total_bytes=sum(size for _, size in sizes),
         warnings=tuple(w for w in warnings if w),
         normalised=frozenset(crlf),
+        held=held.contents,
     )
 
 
@@ -229,16 +235,33 @@ def _rules() -> str:
     return digest.hexdigest()
 
 
-def _look_at(full: str, path: str, look: bool, seen: Seen) -> list[Any]:
+class _Held:
+    """Contents kept in memory between being read and being sent, as far as they are small."""
+
+    def __init__(self) -> None:
+        self.began_ns = time.time_ns()
+        self.contents: dict[str, tuple[bytes, os.stat_result]] = {}
+        self._bytes = 0
+
+    def hold(self, path: str, data: bytes, info: os.stat_result) -> None:
+        """Keep a content if there is room and its file cannot change without showing it."""
+        if info.st_size > HELD_FILE_BYTES or self._bytes + len(data) > HELD_BYTES:
+            return
+        if settled(info, self.began_ns):
+            self.contents[path] = (data, info)
+            self._bytes += len(data)
+
+
+def _look_at(full: str, path: str, info: os.stat_result, look: bool, seen: Seen, held: _Held) -> list[Any]:
     """Read a file and return [sha256, bytes, whether line ends are changed, why it looks like a secret]."""
     fd = os.open(full, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        began_ns, before = time.time_ns(), os.fstat(fd)
-        sha256, size, head, changed = _content(fd, path, before.st_size, look)
+        sha256, size, head, changed = _content(fd, path, info.st_size, look)
         why = looks_secret_file(path.rsplit("/", 1)[-1], head if size <= SECRET_SCAN_BYTES else None)
         row = [sha256, size, changed, why]
-        if same_file(before, os.fstat(fd)):
-            seen.put(path, before, began_ns, *row)
+        if same_file(info, os.fstat(fd)):
+            seen.put(path, info, held.began_ns, *row)
+            held.hold(path, head, info)
         return row
     finally:
         os.close(fd)

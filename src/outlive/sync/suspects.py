@@ -12,13 +12,14 @@ import re
 _WORDS = (
     b"PRIVATE KEY",
     b"xox",
-    b"AKIA",
-    b"ASIA",
-    b"AIza",
     b".eyJ",
     b"hooks.slack.com/services/",
     b"api.telegram.org/bot",
 )
+_RUN = b"a" * 19
+_AS_RUNS = bytes(97 if code < 128 and (chr(code).isalnum() or chr(code) in "_-") else 32 for code in range(256))
+"""Most tokens are an unbroken run of at least so many characters, and many files have no such run."""
+_RUN_WORDS = (b"AKIA", b"ASIA", b"AIza")
 _TOKEN = re.compile(
     rb"[_-](?=[A-Za-z0-9_-]{16})(?:(?<=(?:hf|r8|sk|pk|rk)[_-])|(?<=(?:gho|ghp|ghs|ghu|ghr|npm|rpa)[_-])|(?<=pypi[_-])"
     rb"|(?<=(?:nvapi|glpat)[_-])|(?<=lin_api[_-])|(?<=dckr_pat[_-])|(?<=github_pat[_-]))"
@@ -40,7 +41,9 @@ def may_hold_secret(data: bytes) -> bool:
     for word in _WORDS:
         if word in data:
             return True
-    if _TOKEN.search(data) or (b"://" in data and _LOGIN.search(data)):
+    if _RUN in data.translate(_AS_RUNS) and (_TOKEN.search(data) or any(word in data for word in _RUN_WORDS)):
+        return True
+    if b"://" in data and _LOGIN.search(data):
         return True
     if (b"?" in data or b"&" in data) and _QUERY.search(data):
         return True

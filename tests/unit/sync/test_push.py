@@ -15,8 +15,8 @@ from outlive import errors
 from outlive.onbox import code
 from outlive.onbox.archive import manifest_text
 from outlive.sync.patience import Patience
-from outlive.sync.push import push_code
-from outlive.sync.snapshot import Snapshot, collect
+from outlive.sync.push import CALL, push_code
+from outlive.sync.snapshot import WHOLE_BYTES, Snapshot, collect
 from outlive.sync.squeeze import MEASURE_BYTES, REST_BYTES, Squeeze
 from outlive.transport.agent import Agent, Frame
 from outlive.transport.dialog import Dialog, dialog
@@ -63,7 +63,7 @@ def part_of(agent: Agent) -> Path:
 
 def held_by(agent: Agent, snapshot: Snapshot) -> int:
     """How many bytes of content an earlier push left there."""
-    with dialog(agent, "code_push", {"digest": snapshot.digest}) as spoken:
+    with dialog(agent, CALL, ({"t": "is", "digest": snapshot.digest}, b"")) as spoken:
         text = manifest_text(list(snapshot.files))
         spoken.send([({"t": "files"}, text), ({"t": "want"}, b"")])
         return int(spoken.next(60)["staged"])
@@ -115,6 +115,14 @@ def test_first_push_then_nothing_then_only_the_change(agent: Agent, project: Pat
     assert there["train.py"][0] == b"print('new')\n" and there["big.bin"][0] == (project / "big.bin").read_bytes()
     with tarfile.open(BoxFiles(agent.root).snapshot(snapshot.digest)) as old:
         assert old.extractfile("train.py").read() == b"print('hi')\n"  # type: ignore[union-attr]
+
+
+def test_a_file_that_is_too_large_to_be_held_is_whole(agent: Agent, project: Path, tmp_path: Path) -> None:
+    (project / "large.bin").write_bytes(b"\0" * (WHOLE_BYTES + 1))
+    snapshot = collect(project)
+    assert "large.bin" not in snapshot.held
+    push_code(agent, snapshot, project)
+    assert extracted(agent, snapshot.digest, tmp_path / "work")["large.bin"][0] == b"\0" * (WHOLE_BYTES + 1)
 
 
 @pytest.mark.parametrize("compress", [True, False])
