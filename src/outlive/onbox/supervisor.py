@@ -17,6 +17,7 @@ from outlive.onbox import attempt as attempts
 from outlive.onbox import inbox, then
 from outlive.onbox.context import Context, read_json
 from outlive.onbox.durable import Durable
+from outlive.onbox.elsewhere import lives_elsewhere
 from outlive.onbox.keep import Keep
 from outlive.onbox.life import Life
 from outlive.onbox.lock import lock_run
@@ -24,6 +25,7 @@ from outlive.onbox.notice import Notifier
 from outlive.onbox.payload import PayloadPipe, deliver, merge
 from outlive.onbox.samples import Sampler
 from outlive.onbox.tail import LogTail
+from outlive.onbox.wake import Wake
 from outlive.onbox.watching import Watching
 from outlive.probes.process import set_subreaper, start_ticks
 from outlive.wire.clock import boot_s
@@ -44,7 +46,8 @@ class Supervisor:
         self.subreaper = set_subreaper()
         self.notifier = Notifier(self.context)
         self.life = Life(self.context, self.notifier.send)
-        self.tail = LogTail(self.context, self._first_line)
+        self.wake = Wake()
+        self.tail = LogTail(self.context, self._first_line, self.wake.sleep)
         self.keep = Keep(self.context)
         self.durable = Durable(self.context)
         self.sampler = Sampler(self.context)
@@ -58,7 +61,6 @@ class Supervisor:
         """Points that were read between two rounds."""
         self._reserve_b = 0.0
         self._attempt_seen = self.context.view.attempt.number if self.context.view.attempt else 0
-        self._members: List[int] = []
 
     # -- wiring -----------------------------------------------------------------------------------
 
@@ -90,14 +92,8 @@ class Supervisor:
             self.life.reaped[info.si_pid] = status
 
     def _popen_pids(self) -> List[int]:
-        pids = []
-        for crew in (
-            self.life.finishing.crew,
-            self.keep.crew,
-            self.durable.crew,
-            self.sampler.crew,
-            self.notifier.crew,
-        ):
+        pids = self.sampler.pids()
+        for crew in (self.life.finishing.crew, self.keep.crew, self.durable.crew, self.notifier.crew):
             pids += crew.pids()
         return pids
 
@@ -222,14 +218,27 @@ class Supervisor:
             self.life.note(point)
 
     def _pause(self) -> None:
+        self._watch_work()
         usual = min(TICK_S, float(self.context.limits["scan_s"]))
-        self._early += self.tail.pause(min(usual, TURN_TICK_S) if self.life.turning else usual)
+        soon = self.life.turning or self.wake.fresh
+        self._early += self.tail.pause(min(usual, TURN_TICK_S) if soon else usual)
+
+    def _watch_work(self) -> None:
+        """Let the sleep end with the work."""
+        current = self.context.view.attempt
+        if current is None or current.ended or current.machine != self.context.machine:
+            self.wake.forget()
+        elif self.wake.watched != current.number:
+            identity = attempts.work_identity(self.context, current.number)
+            if identity is not None:
+                self.wake.watch(current.number, identity["pid"], identity["start_ticks"])
 
     def _notice_attempt(self) -> None:
         current = self.context.view.attempt
         if current is not None and current.number != self._attempt_seen:
             self._attempt_seen = current.number
             self.tail.new_attempt()
+            self.sampler.new_attempt()
             self.watching.new_attempt()
 
     def _cap(self) -> None:
@@ -238,7 +247,7 @@ class Supervisor:
     def _watch(self) -> None:
         current = self.context.view.attempt
         running = current is not None and not current.ended
-        sample = self.sampler.tick(self.life.members() if running else [])
+        sample = self.sampler.tick(self.life.members if running else None)
         self.watching.tick(self._points, sample, running, self.tail, self.keep, self.sampler, self.life)
 
     def _tidy(self) -> None:
@@ -286,7 +295,8 @@ class Supervisor:
             self.context.trouble("done", "the end could not be marked: %s" % error.strerror)
             time.sleep(5.0)
             return False
-        for crew in (self.sampler.crew, self.keep.crew, self.durable.crew, self.life.finishing.crew):
+        self.sampler.stop()
+        for crew in (self.keep.crew, self.durable.crew, self.life.finishing.crew):
             crew.kill()
         return True
 
@@ -311,6 +321,8 @@ def main(run_dir: str) -> int:
     lock = lock_run(run)
     if lock is None:
         deliver(run, payload)  # two starts at one moment: what we were given must reach the one that lives
+        os._exit(0)
+    if lives_elsewhere(run):
         os._exit(0)
     if os.fstat(2).st_size > ERR_CAP_BYTES:
         os.ftruncate(2, 0)  # a supervisor that cannot start is started again and again

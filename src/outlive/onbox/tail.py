@@ -23,8 +23,11 @@ RUSH_S = 0.05
 class LogTail:
     """Reads the log by offset. ``tick`` returns the metric points found since the last one."""
 
-    def __init__(self, context: Context, on_first_line: Callable[[str], None]) -> None:
+    def __init__(
+        self, context: Context, on_first_line: Callable[[str], None], sleep: Callable[[float], None] = time.sleep
+    ) -> None:
         self.context = context
+        self._sleep = sleep
         self.offset = _size(context.run.log)
         self.skip_until_offset = 0
         if context.view.attempt is not None and not context.view.attempt.ended:
@@ -116,14 +119,14 @@ class LogTail:
             self.on_first_line(line[0].decode("utf-8", "replace")[:300])
 
     def pause(self, seconds: float) -> List[Dict[str, Any]]:
-        """Sleep for so long; while the log rushes, go on reading it and keeping its cap. Returns the points found."""
+        """Sleep for so long, or less; while the log rushes, read it and keep its cap. Returns the points found."""
         points: List[Dict[str, Any]] = []
         until = time.monotonic() + seconds
         while self.rushing and until - time.monotonic() > RUSH_S:
-            time.sleep(RUSH_S)
+            self._sleep(RUSH_S)
             points += self.tick()
             self.enforce_cap(int(self.context.limits["log_cap_bytes"]))
-        time.sleep(max(0.0, until - time.monotonic()))
+        self._sleep(max(0.0, until - time.monotonic()))
         return points
 
     def enforce_cap(self, cap_bytes: int) -> None:

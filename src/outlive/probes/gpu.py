@@ -80,6 +80,8 @@ class Gpu(Value):
     """Used by anybody, also by processes outside our container."""
     utilisation: Optional[float] = None
     """Share of the last sample period in which a kernel ran, 0 to 1; says nothing of how busy it was."""
+    utilisation_mean: Optional[float] = None
+    """The same over all readings since the last sample, where there were several."""
     power_w: Optional[float] = None
     power_limit_w: Optional[float] = None
     temperature_c: Optional[float] = None
@@ -168,6 +170,37 @@ def parse_query(printed: str, fields: Optional[Sequence[str]] = None) -> Tuple[G
     return tuple(_parse(printed, list(fields) if fields else [name for _, name in _FIELDS])[0])
 
 
+def reading_of(printed: str, asked: Sequence[str], dev: str = "/dev", pci: str = "/sys/bus/pci/devices") -> GpuReading:
+    """Return what a printed answer to ``asked`` says, judged as ``gpus`` judges one; without the CUDA version."""
+    devices, driver, complaint = _parse(printed, list(asked))
+    said = Bounded(0, printed.encode("utf-8", "replace"), b"")
+    state, why = _judge(said, devices, complaint, bool(_nodes(dev)), pci)
+    return GpuReading(state, tuple(devices), driver, None, why)
+
+
+def query_words(asked: Sequence[str]) -> List[str]:
+    """Return the flags that ask for fields, a line for each device."""
+    return ["--query-gpu=" + ",".join(asked), "--format=csv,noheader,nounits"]
+
+
+def all_fields() -> List[str]:
+    """Return the fields that we ask for, as the driver calls them."""
+    return [name for _, name in _FIELDS]
+
+
+def known_fields(asked: Sequence[str], said: str) -> Optional[List[str]]:
+    """Return the fields to ask for instead when the answer refuses one of them, else None."""
+    import re
+
+    refused = re.search(r'Field "([^"]+)" is not a valid field to query', said)
+    if refused is None or refused.group(1) not in asked:
+        return None
+    name, fields = refused.group(1), list(asked)
+    place = fields.index(name)
+    fields[place : place + 1] = [_RENAMED[name]] if name in _RENAMED else []
+    return fields
+
+
 def holders(timeout_s: float = 5.0, argv: Optional[Sequence[str]] = None) -> "GpuHolders":
     """Return who holds the GPUs, as ``gpu_holders.GpuHolders``; see there."""
     from outlive.probes import gpu_holders
@@ -177,19 +210,13 @@ def holders(timeout_s: float = 5.0, argv: Optional[Sequence[str]] = None) -> "Gp
 
 def _query(command: List[str], end_s: float) -> Tuple[Bounded, List[str]]:
     """Ask for all fields; a field that this driver does not know is renamed or dropped and we ask again."""
-    import re
-
-    asked = [name for _, name in _FIELDS]
+    asked = all_fields()
     while True:
-        flags = ["--query-gpu=" + ",".join(asked), "--format=csv,noheader,nounits"]
-        answer = run_bounded(command + flags, max(0.05, end_s - boot_s()))
-        said = text(answer.out + answer.err)
-        refused = re.search(r'Field "([^"]+)" is not a valid field to query', said)
-        if refused is None or refused.group(1) not in asked:
+        answer = run_bounded(command + query_words(asked), max(0.05, end_s - boot_s()))
+        others = known_fields(asked, text(answer.out + answer.err))
+        if others is None:
             return answer, asked
-        name = refused.group(1)
-        place = asked.index(name)
-        asked[place : place + 1] = [_RENAMED[name]] if name in _RENAMED else []
+        asked = others
 
 
 def _parse(printed: str, asked: List[str]) -> Tuple[List[Gpu], Optional[str], str]:

@@ -84,8 +84,8 @@ def _scan(found: Dict[int, Dict[str, Any]]) -> int:
     """Add processes with an open device; return how many could not be looked into."""
     unreadable = 0
     for pid, stat in process.snapshot().items():
-        if stat.kernel or stat.state == "Z":
-            continue
+        if stat.kernel or stat.state == "Z" or stat.comm == "nvidia-smi":
+            continue  # the driver's own tool opens every device and holds none of them
         place = "%s/%d/fd" % (process.PROC, pid)
         try:
             handles = os.listdir(place)
