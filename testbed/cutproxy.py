@@ -185,6 +185,9 @@ class Proxy:
                 continue
             client.setblocking(False)
             onward = socket.socket()
+            for end in (client, onward):
+                # what passes is held back by this link's settings alone, as ssh's own sockets hold nothing back
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             onward.setblocking(False)
             connection = Connection(self, client, onward)
             connection.task = asyncio.ensure_future(self.one(connection, target))
