@@ -101,6 +101,39 @@ def test_the_reserve_carries_the_journal_over_a_full_disk(small, tmp_path):
     assert numbers == sorted(set(numbers))
 
 
+LAST_WORDS = {
+    "none": "",
+    "torn": 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\nobject refcount : 2\n',
+}
+
+
+@pytest.mark.parametrize("words", list(LAST_WORDS))
+def test_work_that_dies_on_a_full_disk_with_hardly_a_word_waits_for_room(small, tmp_path, words):
+    """Its traceback has no room either; and our own reserve, just given up for the journal, is no room for it."""
+    box = small(24)
+    go = tmp_path / "go"
+    code = (
+        "import os, sys, time\nprint('ready', flush=True)\n"
+        "while not os.path.exists(sys.argv[1]):\n    time.sleep(0.05)\n"
+        "if os.path.exists(sys.argv[1] + '-room'):\n    open('result', 'w').write('x')\n    sys.exit(0)\n"
+        "print(sys.argv[2], end='', flush=True)\nsys.exit(1)"
+    )
+    run = box.start(["python", "-c", code, str(go), LAST_WORDS[words]], limits={"reserve_bytes": 4 << 20})
+    run.until_journal("first_line")
+    fill(box)
+    use_up_page(run.files.journal)
+    assert run.ask("extend", max_s=600)["ok"]
+    assert not os.path.exists(run.files.reserve)
+    go.write_text("")
+    run.until_journal("attempt_ended", 60)
+    assert run.journal("attempt_ended")[0]["outcome"]["cls"] == "disk_bytes"
+    status = run.until(lambda s: s["state"] == "waiting" or s["ended"], 60)
+    assert status["state"] == "waiting" and "disk" in status["why"]
+    (tmp_path / "go-room").write_text("")
+    free(box)
+    run.until(lambda s: s["state"] == "succeeded", 60)
+
+
 def test_without_a_reserve_nothing_is_lost_either(small, tmp_path):
     """What cannot be journaled is kept in memory, in order, and written when there is room."""
     box = small(24)

@@ -3,6 +3,7 @@
 import os
 from typing import Any, Dict, List, Optional, Tuple
 
+from outlive.diagnose.fatal import hint
 from outlive.diagnose.outcome import NOTHING_DECLARED, fatal_lines
 from outlive.onbox.context import Context
 from outlive.probes.cgroup import cgroup
@@ -48,8 +49,8 @@ def evidence(context: Context, stages: List[Dict[str, Any]], status: Optional[in
         oom_kill_delta=oom_now - oom_then if oom_now is not None and oom_then is not None else None,
         disk_bytes_free=space.free_bytes,
         disk_inodes_free=space.free_inodes,
-        # work that filled the disk cannot write its last words into the log either
-        disk_refused=seen.disk_refused or ("" if said else _full(space)),
+        # work that met a full disk cannot write its last words into the log either, or only a part of them
+        disk_refused=seen.disk_refused or (_full(space, _given_up(context)) if hint(said) is None else ""),
         fatal_lines=said,
         nan_seen=seen.nan,
         artifacts_ok=ok,
@@ -99,9 +100,14 @@ def stage_artifacts(context: Context, stages: List[Dict[str, Any]], name: str) -
     return (False, "; ".join(bad)[:400]) if bad else (True, "")
 
 
-def _full(space: Disk) -> str:
+def _given_up(context: Context) -> int:
+    """Return how much of the room that is free now was our own reserve while the work lived."""
+    return 0 if os.path.exists(context.run.reserve) else max(0, int(context.limits["reserve_bytes"]))
+
+
+def _full(space: Disk, ours_bytes: int) -> str:
     """Return ``bytes`` or ``inodes`` when a file system has none of them left to speak of."""
-    if space.free_bytes is not None and space.free_bytes < FULL_BYTES:
+    if space.free_bytes is not None and space.free_bytes < FULL_BYTES + ours_bytes:
         return "bytes"
     return "inodes" if space.free_inodes is not None and space.free_inodes < FULL_INODES else ""
 
