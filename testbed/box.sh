@@ -18,6 +18,7 @@
 #   --memory-mb N (512)        --cpu-percent N (100: one core)       --pids N (512)
 #   --disk tmpfs:SIZE:INODES | ext4:MB:INODES (tmpfs:128m:8000)      pages on tmpfs count against --memory-mb
 #   --volume PATH=tmpfs:SIZE:INODES | PATH=ext4:MB:INODES            a second tier, survives `empty`; may be repeated
+#   --volume PATH=bind:DIR                                           a directory of this machine, as several boxes share one
 #   --user NAME                log in as NAME (own home, no root) instead of root
 #   --key FILE.pub             the key that may log in (default: one made for all boxes, $root/id)
 #   --no-rsync --no-tmux --no-sftp --no-multiplex --max-sessions N   what this rental does not have or allow
@@ -105,6 +106,7 @@ extra_bytes=0 extra_inodes=0 # what a copied base occupies: added, so that the b
 mount_disk() { # SPEC IMAGE MOUNTPOINT
   local kind size inodes bytes
   IFS=: read -r kind size inodes <<<"$1"
+  if [ "$kind" = bind ]; then mkdir -p "$3"; mount --bind "$size" "$3"; return; fi
   [[ $inodes =~ ^[0-9]+$ ]] || die "disk '$1' is not tmpfs:SIZE:INODES or ext4:MB:INODES"
   mkdir -p "$3"
   case $kind in

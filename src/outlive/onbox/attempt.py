@@ -91,6 +91,7 @@ def start_attempt(context: Context, stage: str, stages: List[Dict[str, Any]]) ->
         stage=stage,
         uuid=record["uuid"],
         machine=context.machine,
+        host=os.uname().nodename,
         oom_kill=cgroup().oom_kill,
         log_from=_size(run.log),
     )

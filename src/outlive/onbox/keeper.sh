@@ -29,6 +29,12 @@ supervised() {
   [ -n "$now" ] && { [ "$now" = "$sticks" ] || [ "$now" = 0 ]; }
 }
 
+beat() {  # in place, so that a full disk takes it too
+  up=0
+  { read -r up _ </proc/uptime; } 2>/dev/null
+  { printf '%-20s\n' "$up" 1<>"$a/beat"; } 2>/dev/null || :
+}
+
 newest() {  # true while no later attempt has taken over from this one
   [ ! -e "$dir/attempts/$((n + 1))" ]
 }
@@ -36,6 +42,7 @@ newest() {  # true while no later attempt has taken over from this one
 guard() {
   missing=0
   while [ -d "$dir" ] && [ ! -e "$dir/done" ] && newest; do
+    beat
     if supervised; then missing=0; else missing=$((missing + 1)); fi
     if [ "$missing" -ge 2 ]; then
       printf '%s\n' "$payload" | "$python" -I -S -X utf8 "$pyz" supervise "$dir" >/dev/null 2>>"$dir/supervisor.err"

@@ -85,6 +85,29 @@ def _now(view: RunView, machine: str, has_supervisor: bool, work: Optional[bool]
     if view.ended:
         return view.state, view.state_why, False
     current = view.attempt
+    here = os.uname().nodename
+    moved = current is not None and not current.ended and current.machine != machine
+    if current is not None and moved and current.host not in ("", here):
+        # a box that was replaced, or two that share this directory: only a supervisor here, which takes its time, tells
+        if has_supervisor:
+            return (
+                "unknown",
+                "it was started on %s and this is %s; a supervisor lives on one of them"
+                % (
+                    current.host,
+                    here,
+                ),
+                False,
+            )
+        return (
+            "unknown",
+            "it was started on %s and this is %s; the next contact looks whether it lives there"
+            % (
+                current.host,
+                here,
+            ),
+            True,
+        )
     if work:
         if view.state in ("running", "stalled", "hung", "starting"):
             return view.state, view.state_why, not has_supervisor

@@ -223,7 +223,10 @@ def _no_copy(home: Home, known: Box, hello: dict[str, Any], address: Address, ro
     raise errors.PlaceError(
         f"{address} is a copy of {known.name}: both answer with the id {known.box_id[:8]}",
         place=known.name,
-        why=[f"{known.name} at {known.address} is alive; taken for one box, one of them would be forgotten"],
+        why=[
+            f"{known.name} at {known.address} is alive; taken for one box, one of them would be forgotten",
+            "its disk was copied, or both have this directory from one shared volume",
+        ],
         safe=f"Nothing was changed. {known.name} stays on the list, and what runs there goes on.",
         next=[["outlive", "up", str(address), "--root", "ANOTHER_DIR"], ["outlive", "ps", known.name]],
     )

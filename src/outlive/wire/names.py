@@ -99,6 +99,8 @@ class AttemptFiles:
         """Identity of the work's first process, written by the launcher just before it becomes the work."""
         self.exit_new = os.path.join(directory, "exit.new")
         self.exit = os.path.join(directory, "exit")
+        self.beat = os.path.join(directory, "beat")
+        """Written by the keeper every two seconds, for machines that share this directory and no process table."""
         self.keeper_err = os.path.join(directory, "keeper.err")
 
 

@@ -19,6 +19,8 @@ class Attempt:
         self.started_b = started_b
         self.started_w = 0.0
         self.machine = machine
+        self.host = ""
+        """Its machine's name; empty in records of earlier versions."""
         self.ended = False
         self.ended_b: Optional[float] = None
         self.outcome: Optional[Dict[str, Any]] = None
@@ -119,6 +121,7 @@ class RunView:
         attempt = Attempt(r["attempt"], r["stage"], r["uuid"], r["b"], r["machine"])
         attempt.n = int(r.get("n", -1))
         attempt.started_w = r["w"]
+        attempt.host = r.get("host", "")
         attempt.oom_kill_start = r.get("oom_kill")
         attempt.log_from = int(r.get("log_from", 0))
         self.attempts.append(attempt)
