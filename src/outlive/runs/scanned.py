@@ -19,7 +19,9 @@ OUR_NAMES = frozenset(
     v.rsplit("/", 1)[1] for v in vars(_NAMES).values() if isinstance(v, str) and posixpath.dirname(v) == _NAMES.dir
 )
 """Names of ours in our directory on a box, with all below them. What else is there was put by somebody."""
-OUR_PROGRAMS = re.compile(r"supervisor-[0-9a-f]+\.pyz|train-[0-9a-f]+\.zip|keeper-[0-9a-f]+\.sh")
+OUR_PROGRAMS = re.compile(
+    r"supervisor-[0-9a-f]+\.(pyz|[\w.-]+\.code)|train-[0-9a-f]+\.zip|(keeper|quick)-[0-9a-f]+\.sh"
+)
 
 SHELL_TRACES = frozenset(
     {
