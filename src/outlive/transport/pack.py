@@ -1,8 +1,8 @@
 """Packs the travelling code into ``supervisor-<digest>.pyz``.
 
-The archive is the same for the same sources, byte for byte, so its digest is its version. Documentation
-stays at home: comments and docstrings become empty lines, so that a traceback from a box still
-names the lines of the source tree. The sources are one block, compressed as a whole; `outlive.onbox.boot` reads it.
+The archive is the same for the same sources, byte for byte, so its digest is its version. What nobody reads on a box
+stays at home (`outlive.transport.lean`). The sources are one block, compressed as a whole, which
+`outlive.onbox.boot` reads.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import functools
 import hashlib
 import io
 import json
-import tokenize
 import zipfile
 import zlib
 from importlib import resources
 from importlib.resources.abc import Traversable
 
 from outlive.onbox.boot import BLOCK, module_of
+from outlive.transport.lean import lean
 
 PACKAGES = ("artifacts", "checkpoints", "diagnose", "onbox", "probes", "wire")
 CHECKPOINTS = ("__init__", "errors", "readback", "record")
@@ -107,24 +107,3 @@ def collect(folder: Traversable, name: str, files: dict[str, bytes]) -> None:
             files[f"{name}/{item.name}"] = lean(item.read_text("utf-8")).encode("utf-8")
         elif item.name.endswith((".sh", ".json")):
             files[f"{name}/{item.name}"] = item.read_bytes()
-
-
-def lean(source: str) -> str:
-    """Return Python source without comments and docstrings, every statement still on its line."""
-    lines = source.split("\n")
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            row, column = token.start
-            lines[row - 1] = lines[row - 1][:column].rstrip()
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if not (
-            isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-        ):
-            continue
-        assert node.end_lineno is not None
-        # a body may have nothing but its docstring; only a module needs no statement in its place
-        lines[node.lineno - 1] = "" if node in tree.body else " " * node.col_offset + "0"
-        for row in range(node.lineno, node.end_lineno):
-            lines[row] = ""
-    return "\n".join(lines)

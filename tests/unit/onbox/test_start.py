@@ -54,12 +54,13 @@ def test_a_suspect_run_is_run_again_not_only_looked_at_again(box):
 
 
 def test_another_spec_is_refused_while_the_run_lives_with_the_differences(box):
-    run = box.python(QUICK % 3, env={"LR": "1"})
+    run = box.python(QUICK % 300, env={"LR": "1"})
     with pytest.raises(Refused) as caught:
-        box.python(QUICK % 3, env={"LR": "2"})
+        box.python(QUICK % 300, env={"LR": "2"})
     assert caught.value.code == "run_alive"
     assert caught.value.facts["run"] == run.id
     assert caught.value.facts["differences"] == ['env.LR: "1" -> "2"']
+    run.ask("stop")
     run.ended()
     other = box.python(QUICK % 0, env={"LR": "2"})
     assert other.id != run.id and other.how == "created"

@@ -1,6 +1,5 @@
 """The packed program: small, the same each time, and its lines are those of the sources."""
 
-import ast
 import io
 import re
 import subprocess
@@ -8,19 +7,11 @@ import sys
 import zipfile
 from importlib import resources
 
-import pytest
-
 from outlive.onbox import boot
 from outlive.transport import pack
 
 LIMIT_BYTES = 200_000
 """It goes over every slow line and into every small disk once. A fifth of it are the patterns of `diagnose`."""
-
-
-def _sources():
-    top = resources.files("outlive")
-    for name in pack.PACKAGES:
-        yield from sorted((top / name).rglob("*.py"))
 
 
 def test_it_stays_small():
@@ -31,26 +22,6 @@ def test_packing_twice_gives_the_same_bytes():
     first = pack.supervisor_pyz()
     pack.supervisor_pyz.cache_clear()
     assert pack.supervisor_pyz() == first
-
-
-@pytest.mark.parametrize("path", list(_sources()), ids=lambda p: f"{p.parent.name}/{p.name}")
-def test_lean_source_does_the_same_on_the_same_lines(path):
-    source = path.read_text("utf-8")
-    lean = pack.lean(source)
-
-    def code(text):
-        tree = ast.parse(text)
-        found = []
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-                continue
-            if isinstance(node, ast.stmt):
-                found.append((node.lineno, type(node).__name__))
-        return found
-
-    assert code(lean) == code(source)
-    assert "#" not in "".join(line for line in lean.splitlines() if line.lstrip().startswith("#"))
-    assert lean.count("\n") == source.count("\n")
 
 
 def _written(tmp_path):
@@ -64,11 +35,11 @@ def _inside(tmp_path, code):
     with zipfile.ZipFile(_written(tmp_path)) as archive:
         main = archive.read("__main__.py").decode()
         rest = {n: archive.read(n) for n in archive.namelist() if n != "__main__.py"}
-    head, entry, _ = main.partition("    from outlive.onbox.__main__ import entry")
+    head, entry, _ = main.partition(" from outlive.onbox.__main__ import entry")
     assert entry
     program = tmp_path / "changed.pyz"
     with zipfile.ZipFile(program, "w") as archive:
-        archive.writestr("__main__.py", head + "".join("    " + line + "\n" for line in code.splitlines()))
+        archive.writestr("__main__.py", head + "".join(" " + line + "\n" for line in code.splitlines()))
         for name, data in rest.items():
             archive.writestr(name, data)
     words = [sys.executable, "-I", "-S", str(program)]
