@@ -24,6 +24,8 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src")]
 
 COLUMNS = ("lost", "false_words", "lines", "unproved_destroys", "broken")
+GIVE_UP = 4
+"""After so many more rounds that broke as the one before, it is the machine or the tree that is broken."""
 WORDS = ("results lost", "false words", "lines lost or doubled", "unproved destroys", "other")
 
 
@@ -107,7 +109,8 @@ def play_some(args: argparse.Namespace, kind: str, record: Path, todo: list[int]
     faults = faults_of(kind)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     bench: Bench | None = None
-    used = 0
+    used = alike = 0
+    last = ""
     try:
         for number in todo:
             if bench is None:
@@ -124,6 +127,11 @@ def play_some(args: argparse.Namespace, kind: str, record: Path, todo: list[int]
                 bench = None
             with record.open("a") as out:
                 out.write(json.dumps(found.to_json()) + "\n")
+            alike = alike + 1 if found.broken and found.broken[0][-200:] == last else 0
+            last = found.broken[0][-200:] if found.broken else ""
+            if alike >= GIVE_UP:
+                print(f"given up: {alike + 1} rounds in a row broke alike: {last}", file=sys.stderr)
+                return
     finally:
         if bench is not None:
             bench.end()
