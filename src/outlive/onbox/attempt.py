@@ -106,9 +106,47 @@ def _size(path: str) -> int:
         return 0
 
 
+def room_for_processes(count: int = 6) -> bool:
+    """Return whether so many more processes can be started now: a keeper, its guard, a launcher and what they start.
+
+    Asked of the kernel itself: the limit may be a cgroup's, an account's or the machine's.
+    """
+    read, write = os.pipe()
+    pids = []
+    try:
+        for _ in range(count):
+            pid = os.fork()
+            if pid == 0:
+                os.close(write)
+                os.read(read, 1)  # until all are counted
+                os._exit(0)
+            pids.append(pid)
+    except OSError:
+        return False
+    finally:
+        os.close(write)
+        os.close(read)
+        for pid in pids:
+            os.waitpid(pid, 0)
+    return True
+
+
+def beat(context: Context, number: int) -> bytes:
+    """Return what the keeper wrote at its last round; empty for keepers of earlier versions."""
+    try:
+        with open(context.run.attempt(number).beat, "rb") as handle:
+            return handle.read()
+    except OSError:
+        return b""
+
+
 def exit_record(context: Context, number: int) -> Optional[Dict[str, Any]]:
-    """Return ``{"status", "by", "uptime_s"}`` of an ended attempt, or None while there is none."""
-    return read_json(context.run.attempt(number).exit)
+    """Return ``{"status", "by", "uptime_s"}`` of an ended attempt, or None while there is none.
+
+    A keeper that may start no process any more has written the record and cannot run `mv`.
+    """
+    files = context.run.attempt(number)
+    return read_json(files.exit) or read_json(files.exit_new)
 
 
 def work_identity(context: Context, number: int) -> Optional[Dict[str, Any]]:

@@ -17,6 +17,7 @@ from outlive.onbox.judging import Seen, explained
 from outlive.onbox.judging import evidence as gather
 from outlive.onbox.prove import baseline
 from outlive.onbox.sweep import Sweep
+from outlive.probes.cgroup import cgroup
 from outlive.probes.disk import disk
 from outlive.wire.clock import boot_s
 from outlive.wire.names import write_aside
@@ -27,6 +28,8 @@ START_LIMIT_S = 60.0
 SETTLE_S = 60.0
 """How long the judgement of a dead attempt waits for its log to be read and its last checkpoint to be proved."""
 LEFTOVER_GRACE_S = 10.0
+SILENT_S = 30.0
+"""A keeper that has not written its beat for so long guards nothing: it writes one every two seconds."""
 TURN_S = 3.0
 """For so long after an attempt's end the next step of the run's life is not waited for: a GPU stands idle."""
 
@@ -52,6 +55,7 @@ class Life:
         self._keeper_started_b: Optional[float] = None
         self._over_since_b: Optional[float] = None
         self._only_guarded = 0
+        self._beat = (b"", 0.0)
         self._turn_until_b = 0.0
         self._sweep = Sweep()
 
@@ -183,12 +187,18 @@ class Life:
         return done
 
     def _guard_the_guard(self, number: int) -> None:
-        """When the keeper is gone and the work is not, start one that guards us."""
-        if attempts.keeper_alive(self.context, number):
-            return
+        """When the keeper is gone or silent and the work is not, start one that guards us."""
         now = boot_s()
+        beat = attempts.beat(self.context, number)
+        if beat != self._beat[0]:
+            self._beat = (beat, now)
+        # where no process may be started its guarding half ends, and the half that waits for the work lives on
+        silent = bool(beat) and now - self._beat[1] > SILENT_S
+        if attempts.keeper_alive(self.context, number) and not silent:
+            return
         if self._keeper_started_b is None or now - self._keeper_started_b > 10.0:
             self._keeper_started_b = now
+            self._beat = (beat, now)
             self._only_guarded = number
             attempts.start_keeper(self.context, "guard", number)
 
@@ -391,7 +401,15 @@ class Life:
                 "secrets are gone from memory: %s; any client's `outlive run` or `watch` brings them again"
                 % ", ".join(lacking)
             )
-        return self.disk_gate()
+        return self.disk_gate() or self.process_gate()
+
+    def process_gate(self) -> str:
+        """Return why no process can be started, or an empty string: an attempt that cannot begin is none."""
+        if attempts.room_for_processes():
+            return ""
+        limits = cgroup()
+        told = " (%s of %s in its control group)" % (limits.pids_used, limits.pids_limit) if limits.pids_limit else ""
+        return "processes: this box starts no more of them%s; it goes on by itself when some have ended" % told
 
     def payload_came(self) -> None:
         """Secrets arrived: what waited for them need not wait longer."""
