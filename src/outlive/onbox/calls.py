@@ -103,7 +103,9 @@ def record_box(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: I
         with open(box.box, "rb") as handle:
             data = json.loads(handle.read().decode("utf-8"))
     except (FileNotFoundError, ValueError):
-        data = {"up_wall_s": wall_s()}
+        from outlive.onbox import scan
+
+        data = scan.born(box)
     data.update(request["box"])
     write_aside(box.box, json.dumps(data).encode("utf-8"))
     _answer(out, {"up_wall_s": data["up_wall_s"]})
@@ -172,24 +174,33 @@ def run_manifest(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out:
 
     With ``hold``, a name, the checkpoints that are answered are held against pruning from before this look. With
     ``own``, names below the run's directory, these are listed with their digests, and so are the drifted files and,
-    named ``exits``, the records of each attempt's end.
+    named ``exits``, the records of each attempt's end. With ``tag``, of an earlier answer, the answer is only ``same``
+    where all of this stands as it did then.
     """
-    from outlive.onbox import code, leases, trees
+    from outlive.onbox import code, leases, trees, unchanged
     from outlive.wire.journal import read_all
     from outlive.wire.runview import RunView
 
     run = box.run(request["run"])
     if not os.path.exists(run.spec):
         raise Refused("no_run", "no run %s on this box" % request["run"])
+    tag, manifest, drift = "", None, None
+    if "tag" in request:
+        tag, manifest, drift = unchanged.look(box, run, request["own"], request["exits"])
+        if tag and tag == request["tag"]:
+            _answer(out, {"same": True})
+            return
     with leases.leases_lock(run):
         view = RunView().add_all(read_all(run.journal))
         if request.get("hold"):
             leases.lease(run, machine_of(box), request["hold"], list(view.checkpoints))
-    try:
-        with open(run.roster, "rb") as handle:
-            manifest = json.loads(handle.read().decode("utf-8"))
-    except (FileNotFoundError, ValueError):
-        manifest = None
+    if not tag:
+        drift = None
+        try:
+            with open(run.roster, "rb") as handle:
+                manifest = json.loads(handle.read().decode("utf-8"))
+        except (FileNotFoundError, ValueError):
+            manifest = None
     with open(run.spec) as text:
         spec = json.load(text)
     changed: List[str] = []
@@ -204,8 +215,10 @@ def run_manifest(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out:
         if (info.st_size, info.st_mtime_ns) != (entry["bytes"], entry["mtime_ns"]):
             changed.append(entry["path"])
     now = status(box, run)
-    drift = code.drift(box, spec.get("snapshot"), run.work)
+    if drift is None:
+        drift = code.drift(box, spec.get("snapshot"), run.work)
     answer = {
+        "tag": tag,
         "manifest": manifest,
         "changed": changed,
         "proofs": view.proofs,
@@ -240,13 +253,23 @@ def tree_list(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO
 def tree_have(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
     from outlive.onbox import trees
 
-    _answer(out, trees.have(request))
+    _answer(out, trees.have(request, os.path.join(box.dir, trees.SEEN)))
 
 
 def tree_put(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
     from outlive.onbox import trees
 
     _answer(out, trees.put(request, source))
+
+
+def tree_push(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
+    from outlive.onbox import trees
+
+    def answer(data: Dict[str, Any]) -> None:
+        _answer(out, data)
+        out.flush()
+
+    trees.push(box, source, answer)
 
 
 def tree_get(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[bytes]) -> None:
@@ -366,6 +389,7 @@ CALLS: Dict[str, Call] = {
     "tree_get": tree_get,
     "tree_have": tree_have,
     "tree_list": tree_list,
+    "tree_push": tree_push,
     "tree_put": tree_put,
 }
 

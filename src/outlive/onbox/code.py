@@ -48,12 +48,12 @@ def push(box: BoxFiles, source: IO[bytes], answer: Callable[[Dict[str, Any]], No
     """One conversation: is this snapshot here; if not, what of it is missing; its bytes; it is here.
 
     Asked is a frame ``is`` with the ``digest``. The answer has ``have``; where that is false, ``free_bytes`` and
-    ``free_inodes`` of the tier that holds the archives (None when unknown). The caller ends there, or sends the manifest (frames ``files``,
-    then ``want``, with ``anew`` when nothing that older archives hold shall be used). The answer says which contents
-    are missing (``need``, ranges of the list of different contents in the order of their paths), how many of their
-    bytes an earlier, cut call left (``staged``), and how long the archive (``archive``) and its part here (``part``)
-    are. Then come the missing bytes from there on (frames ``data``), and the answer names the archive's digest and
-    length.
+    ``free_inodes`` of the tier that holds the archives (None when unknown). The caller ends there, or sends the
+    manifest (frames ``files``, then ``want``, with ``anew`` when nothing that older archives hold shall be used). The
+    answer says which contents are missing (``need``, ranges of the list of different contents in the order of their
+    paths), how many of their bytes an earlier, cut call left (``staged``), and how long the archive (``archive``) and
+    its part here (``part``) are. Then come the missing bytes from there on (frames ``data``), and the answer names the
+    archive's digest and length.
 
     What arrived before a cut stays for the next call. Raises BadSnapshot when the archive, read where it lies, does
     not hold what its manifest says; it is then dropped.

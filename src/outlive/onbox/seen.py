@@ -15,7 +15,7 @@ import os
 import time
 from typing import Any, Dict, List, Optional
 
-FINE_NS, COARSE_NS = 100 * 10**6, 2100 * 10**6
+FINE_NS, COARSE_NS = 50 * 10**6, 2100 * 10**6
 """How old a file's times must be when it is read; the second where they look like full seconds (FAT has two)."""
 MOST_FILES = 400000
 MOST_RECORDS = 64
@@ -66,8 +66,9 @@ class Seen:
 
     def keep(self) -> None:
         """Carry over what was not asked for: only a part of the tree was looked at."""
-        for path, row in self._old.items():
-            self._new.setdefault(path, row)
+        if len(self._old) + len(self._new) <= MOST_FILES:
+            for path, row in self._old.items():
+                self._new.setdefault(path, row)
 
     def save(self) -> None:
         """Write the record if it changed. Failing to is no error: the next reader reads more."""

@@ -2,30 +2,27 @@
 
 import fnmatch
 import hashlib
+import json
 import os
 import stat
+import time
 from typing import IO, Any, Callable, Dict, List, Optional
 
 from outlive.artifacts.manifest import scan
 from outlive.onbox.leases import LEASE_S
-from outlive.onbox.part import Part
+from outlive.onbox.receive import Receiver, inside, part_of
 from outlive.onbox.refused import Refused
+from outlive.onbox.seen import FINE_NS, Seen, same_file
 from outlive.probes.disk import disk
 from outlive.wire.clock import boot_s
-from outlive.wire.frames import CHUNK_BYTES, Torn, read_frames, write_frame
-from outlive.wire.names import sync_directory
+from outlive.wire.frames import CHUNK_BYTES, read_frames, write_frame
+from outlive.wire.names import BoxFiles
 from outlive.wire.values import Entry
 
 PACK_FILES = 1000
-PART = ".outlive-part-"
-"""How long a pull's hold on files outlives its last sign of life."""
-
-
-def inside(base: str, path: str) -> str:
-    """Return the absolute path of a relative one below ``base``. Raises Refused when it leaves it."""
-    if not path or path.startswith("/") or ".." in path.split("/") or "\0" in path:
-        raise Refused("bad_path", "a path must stay inside %s: %r" % (base, path))
-    return os.path.join(base, path)
+SEEN, SEEN_RULES = "seen", "digests 1"
+REMEMBER_BYTES = 32 << 20
+"""From so much on a push waits a moment to remember what it wrote; less is quickly read again."""
 
 
 def expand(path: str) -> str:
@@ -106,36 +103,56 @@ def _digest(path: str, limit: int) -> Any:
     return digest.hexdigest(), done
 
 
-def have(request: Dict[str, Any]) -> Dict[str, Any]:
+def have(request: Dict[str, Any], seen_dir: Optional[str] = None) -> Dict[str, Any]:
     """Return, for files about to be sent, ``{"have": [paths], "staged": {path: bytes}, "base", "is_dir", ...}``.
 
-    ``base`` is the destination's absolute path; ``free_bytes`` and ``free_inodes`` are those of the tier that holds it.
+    A file of which the caller does not say the digest yet is in ``ask`` when its size is here under its name: its
+    digest decides. ``older`` are paths under which something else is. ``base`` is the destination's absolute path;
+    ``free_bytes`` and ``free_inodes`` are those of the tier that holds it. With ``seen_dir`` a file that did not change
+    since it was digested is not read again, unless the request has ``read``.
     """
     base = expand(request["base"])
     present: List[str] = []
+    ask: List[str] = []
+    older: List[str] = []
     staged: Dict[str, int] = {}
+    seen = Seen(seen_dir, base, SEEN_RULES)
     for item in request["entries"]:
-        target = inside(base, item["path"])
+        path = item["path"]
+        target = inside(base, path)
         if item.get("link"):
             if os.path.islink(target) and os.readlink(target) == item["link"]:
-                present.append(item["path"])
+                present.append(path)
             continue
         try:
-            if os.path.getsize(target) == item["bytes"] and _digest(target, item["bytes"])[0] == item["sha256"]:
-                present.append(item["path"])
-                continue
+            info = os.stat(target)
         except OSError:
             pass  # not there yet
+        else:
+            if info.st_size == item["bytes"]:
+                if "sha256" not in item:
+                    ask.append(path)
+                    continue
+                if _digest_now(seen, path, target, bool(request.get("read"))) == item["sha256"]:
+                    present.append(path)
+                    continue
+            older.append(path)
+        if "sha256" not in item and "key" not in item:
+            continue
         try:
-            staged[item["path"]] = os.path.getsize(_part(target, item["sha256"]))
+            staged[path] = os.path.getsize(part_of(target, item))
         except OSError:
             continue
+    seen.keep()
+    seen.save()
     top = base
     while not os.path.exists(top):
         top = os.path.dirname(top)
     space = disk(top)
     return {
         "have": present,
+        "ask": ask,
+        "older": older,
         "staged": staged,
         "free_bytes": space.free_bytes,
         "free_inodes": space.free_inodes,
@@ -144,84 +161,96 @@ def have(request: Dict[str, Any]) -> Dict[str, Any]:
     }
 
 
-def _part(target: str, sha256: str) -> str:
-    return os.path.join(os.path.dirname(target), PART + sha256[:24])
+def _digest_now(seen: Seen, path: str, target: str, read: bool) -> str:
+    """The digest of a file as it stands, "" when it cannot be read or moves."""
+    try:
+        began_ns, before = time.time_ns(), os.stat(target)
+        known = None if read else seen.get(path, before)
+        if known is not None:
+            return str(known[0])
+        sha256, size = _digest(target, before.st_size)
+        if size != before.st_size or not same_file(before, os.stat(target)):
+            return ""
+    except OSError:
+        return ""
+    seen.put(path, before, began_ns, sha256)
+    return str(sha256)
 
 
 def put(request: Dict[str, Any], source: IO[bytes]) -> Dict[str, Any]:
-    """Receive files: per file a ``file`` frame (path, offset, bytes, sha256, mode) and ``data`` frames.
+    """Receive files, each named when what lies there has its digest. What arrived of a file before a cut is kept.
 
-    Each is staged beside its target, compared, and renamed. What arrived of a file before a cut is
-    kept. Answers ``{"written": [paths], "wrong": {path: why}}``.
+    Answers ``{"written": [paths], "wrong": {path: why}}``; the frames are those of ``onbox.receive``.
     """
-    base = expand(request["base"])
-    written: List[str] = []
-    wrong: Dict[str, str] = {}
-    current: Optional[Dict[str, Any]] = None
-    handle: Optional[Part] = None
-    folders = set()
+    receiver = Receiver(expand(request["base"]))
     try:
         for header, payload in read_frames(source):
-            if header["t"] == "file":
-                if current is not None:
-                    done, current, handle = (current, handle), None, None
-                    _close(base, done[0], done[1], written, wrong)
-                current, handle = header, _open(base, header, wrong)
-                folders.add(os.path.dirname(inside(base, header["path"])))
-            elif header["t"] == "data" and handle is not None:
-                handle.write(payload)
-        if current is not None:
-            done, handle = (current, handle), None
-            _close(base, done[0], done[1], written, wrong)
+            receiver.take(header, payload)
+        receiver.finish()
     finally:
-        if handle is not None:
-            handle.close()
-    for folder in folders:
-        if os.path.isdir(folder):
-            sync_directory(folder)
-    return {"written": written, "wrong": wrong}
+        receiver.drop()
+    return {"written": receiver.written, "wrong": receiver.wrong}
 
 
-def _open(base: str, item: Dict[str, Any], wrong: Dict[str, str]) -> Optional[Part]:
-    target = inside(base, item["path"])
-    os.makedirs(os.path.dirname(target), exist_ok=True)
-    if item.get("link"):
-        return None
+def push(box: BoxFiles, source: IO[bytes], answer: Callable[[Dict[str, Any]], None]) -> None:
+    """One conversation: what of these files is here (frames ``have``, answered as by ``have``), and then their bytes
+    (frames of ``onbox.receive``, answered as by ``put``). The caller may end after any answer.
+
+    A frame ``claim`` names paths that are copies once all is here: at once, or when all that was sent is right.
+    """
+    from outlive.onbox import scan
+
+    receiver: Optional[Receiver] = None
+    base = ""
+    claims: List[str] = []
     try:
-        return Part(_part(target, item["sha256"]), int(item["offset"]))
-    except Torn as error:
-        wrong[item["path"]] = str(error)
-        return None
-
-
-def _close(base: str, item: Dict[str, Any], handle: Optional[Part], written: List[str], wrong: Dict[str, str]) -> None:
-    target = inside(base, item["path"])
-    if item.get("link"):
-        aside = target + PART
-        if os.path.lexists(aside):
-            os.unlink(aside)  # a push that died here
-        os.symlink(item["link"], aside)
-        os.replace(aside, target)
-        written.append(item["path"])
-        return
-    if handle is None:
-        return
-    try:
-        handle.sync()
+        for header, payload in read_frames(source):
+            if header["t"] == "have":
+                request = json.loads(payload.decode("ascii"))
+                answer(have(request, os.path.join(box.dir, SEEN)))
+                base = expand(request["base"])
+            elif header["t"] == "claim" and receiver is None:
+                scan.claim(box, header["paths"])
+                answer({"claimed": True})
+            elif header["t"] == "claim":
+                claims = header["paths"]
+            else:
+                receiver = receiver or Receiver(base)
+                receiver.take(header, payload)
+        if receiver is None:
+            return
+        receiver.finish()
     finally:
-        handle.close()
-    part = _part(target, item["sha256"])
-    sha256, size = _digest(part, 1 << 62)
-    if sha256 != item["sha256"]:
-        if size >= item["bytes"]:
-            os.unlink(part)
-        wrong[item["path"]] = "what arrived has another digest"
+        if receiver is not None:
+            receiver.drop()
+    claimed = bool(claims) and not receiver.wrong
+    if claimed:
+        scan.claim(box, claims)
+    answer({"written": receiver.written, "wrong": receiver.wrong, "claimed": claimed})
+    _remember(box, base, receiver)  # nobody waits for it
+
+
+def _remember(box: BoxFiles, base: str, receiver: Receiver) -> None:
+    """Note the digests of what we just wrote and compared, so that the next push need not read it again.
+
+    Their times are of this moment. So we let the clock move on, and note a file only when it then still is the one that
+    we named, with the time that we gave it: a write of somebody else since would show in either.
+    """
+    size = sum(int(item["bytes"]) for item in receiver.items.values())
+    if size < REMEMBER_BYTES:
         return
-    os.chmod(part, item.get("mode", 0o644))
-    if item.get("mtime_ns"):
-        os.utime(part, ns=(item["mtime_ns"], item["mtime_ns"]))
-    os.replace(part, target)
-    written.append(item["path"])
+    time.sleep(1.5 * FINE_NS / 1e9)
+    seen = Seen(os.path.join(box.dir, SEEN), base, SEEN_RULES)
+    now_ns = time.time_ns()
+    for path, item in receiver.items.items():
+        try:
+            info = os.lstat(inside(base, path))
+        except OSError:
+            continue
+        if (info.st_size, info.st_mtime_ns, info.st_ino) == (item["bytes"], item.get("mtime_ns"), item["ino"]):
+            seen.put(path, info, now_ns, item["sha256"])
+    seen.keep()
+    seen.save()
 
 
 def get(request: Dict[str, Any], out: IO[bytes], renew: Callable[[], None] = lambda: None) -> None:

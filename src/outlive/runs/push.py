@@ -83,9 +83,10 @@ def push_data(place: Place, source: str, target: str, progress: Progress | None 
             next=[["outlive", "up", place.name, "--durable", "/mnt/volume"]],
         )
     target = target.replace("{durable}", str(facts.get("durable") or ""))
-    done = data.push_data(place.agent, source, target, progress)
-    path = done.base if Path(source).is_dir() else posixpath.join(done.base, Path(source).name)
-    place.call("claim", {"paths": [path]})
+    done = data.push_data(place.agent, source, target, progress, seen_dir=place.home.dir / SEEN)
+    if not done.claimed:
+        path = done.base if Path(source).is_dir() else posixpath.join(done.base, Path(source).name)
+        place.call("claim", {"paths": [path]})
     return done
 
 

@@ -64,7 +64,8 @@ def push_code(
     """Bring ``snapshot`` of ``source_dir`` to the box. Repeatable; an interrupted call is continued by the next.
 
     ``compress`` None decides by measurement (and never on this machine). ``ahead`` is this call's dialog (`CALL`),
-    opened while the snapshot was collected. Raises NoSpace before anything is sent, Corrupt when a file changed since the snapshot was collected, Unreachable when patience is over.
+    opened while the snapshot was collected. Raises NoSpace before anything is sent, Corrupt when a file changed since
+    the snapshot was collected, Unreachable when patience is over.
     """
     patience = patience or Patience()
     on = not isinstance(agent.exec, LocalExec) if compress is None else compress

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,9 +14,15 @@ from typing import Any
 import pytest
 
 from outlive import errors
+from outlive.onbox import scan, trees
+from outlive.onbox.seen import settled
+from outlive.sync import data
 from outlive.sync.data import push_data
 from outlive.sync.patience import Patience
 from outlive.transport.agent import Agent, Frame
+from outlive.transport.dialog import Dialog
+from outlive.wire.frames import write_end, write_frame
+from outlive.wire.names import BoxFiles
 
 
 @pytest.fixture
@@ -41,10 +51,13 @@ def same(one: Path, two: Path) -> bool:
     return all_of(one) == all_of(two)
 
 
-class Cutting(Agent):
-    cuts: list[int]
+@pytest.fixture
+def cuts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The connection breaks after so many bytes of content, as often as the list says."""
+    found: list[int] = []
+    send = Dialog.send
 
-    def send(self, name: str, request: dict[str, Any], frames: Any, **limits: Any) -> dict[str, Any]:
+    def cutting(self: Dialog, frames: Any) -> None:
         def cut(after: int) -> Iterator[Frame]:
             for header, payload in frames:
                 after -= len(payload)
@@ -52,7 +65,11 @@ class Cutting(Agent):
                     raise errors.Unreachable("cut on purpose")
                 yield header, payload
 
-        return super().send(name, request, cut(self.cuts.pop(0)) if self.cuts else frames, **limits)
+        asks = isinstance(frames, list)
+        send(self, frames if asks or not found else cut(found.pop(0)))
+
+    monkeypatch.setattr(Dialog, "send", cutting)
+    return found
 
 
 def test_a_directory_and_then_nothing(agent: Agent, src: Path, tmp_path: Path) -> None:
@@ -77,21 +94,19 @@ def test_a_file_to_a_name_or_into_a_directory(agent: Agent, src: Path, tmp_path:
     assert sorted(os.listdir(tmp_path / "e")) == ["big", "empty"]
 
 
-def test_cuts_cost_little(agent: Agent, src: Path, tmp_path: Path) -> None:
-    bad = Cutting(agent.exec, agent.root, agent.python)
-    bad.cuts = [400_000, 900_000, 600_000]
-    done = push_data(bad, src, str(tmp_path / "dst"), patience=Patience(retries=3, wait=lambda s: None))
+def test_cuts_cost_little(agent: Agent, src: Path, tmp_path: Path, cuts: list[int]) -> None:
+    cuts += [400_000, 900_000, 600_000]
+    done = push_data(agent, src, str(tmp_path / "dst"), patience=Patience(retries=3, wait=lambda s: None))
     assert same(src, tmp_path / "dst") and done.cuts == 3
     # the box keeps what it read; what was on the way when the line broke is sent again
     assert done.sent_bytes <= done.bytes + 3 * 512 * 1024
     assert not list((tmp_path / "dst").rglob(".outlive-part*"))
 
 
-def test_a_half_file_is_continued_by_the_next_command(agent: Agent, src: Path, tmp_path: Path) -> None:
-    bad = Cutting(agent.exec, agent.root, agent.python)
-    bad.cuts = [1_000_000]
+def test_a_half_file_is_continued_by_the_next_command(agent: Agent, src: Path, tmp_path: Path, cuts: list[int]) -> None:
+    cuts += [1_000_000]
     with pytest.raises(errors.Unreachable):
-        push_data(bad, src / "big", str(tmp_path / "big"), patience=Patience(retries=0))
+        push_data(agent, src / "big", str(tmp_path / "big"), patience=Patience(retries=0))
     assert not (tmp_path / "big").exists()
     done = push_data(agent, src / "big", str(tmp_path / "big"))
     assert done.resumed_from > 500_000 and done.sent_bytes == done.bytes - done.resumed_from
@@ -115,12 +130,114 @@ def test_bad_words(agent: Agent, src: Path, tmp_path: Path) -> None:
         push_data(agent, src, str(tmp_path / "d"), prefer="rsync")
 
 
-def test_too_little_room(agent: Agent, src: Path, tmp_path: Path) -> None:
-    class Small(Agent):
-        def call(self, name: str, request: Any = None, **limits: Any) -> dict[str, Any]:
-            return dict(super().call(name, request, **limits), free_bytes=2_000_000, free_inodes=8)
+def test_too_little_room(agent: Agent, src: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = Dialog.begin
 
+    def small(self: Dialog, *words: Any) -> None:
+        begin(self, *words)
+        self.answer.update(free_bytes=2_000_000, free_inodes=8)
+
+    monkeypatch.setattr(Dialog, "begin", small)
     with pytest.raises(errors.NoSpace) as error:
-        push_data(Small(agent.exec, agent.root, agent.python), src, str(tmp_path / "dst"))
+        push_data(agent, src, str(tmp_path / "dst"))
     assert (error.value.bytes_needed or 0) > 2_000_000 and error.value.inodes_free == 8
     assert not (tmp_path / "dst").exists()
+
+
+class Digested:
+    """Which files are read for their digests: here before sending, and on the box."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.here: list[str] = []
+        digest = data._digest
+
+        def noted(job: Any, path: str) -> None:
+            self.here.append(path)
+            digest(job, path)
+
+        monkeypatch.setattr(data, "_digest", noted)
+
+
+def rest(top: Path) -> None:
+    """Wait until the times of all files are old enough to be believed."""
+    until = time.monotonic() + 60
+    while not all(settled(os.lstat(path), time.time_ns()) for path in top.rglob("*")):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_unchanged_data_is_read_nowhere_and_changed_data_is_found(
+    agent: Agent, src: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dst, digested = tmp_path / "dst", Digested(monkeypatch)
+
+    def push(**options: Any) -> tuple[int, list[str]]:
+        digested.here.clear()
+        done = push_data(agent, src, str(dst), seen_dir=tmp_path / "seen", **options)
+        return done.sent_bytes, sorted(digested.here)
+
+    rest(src)
+    assert push() == (sum(p.stat().st_size for p in src.rglob("*") if p.is_file() and not p.is_symlink()), [])
+    rest(dst)
+    assert push() == (0, []) and push() == (0, [])
+    # the box now believes its record; whoever reads everything does not
+    assert push(verify=True) == (0, ["big", "empty", "sub/.hidden/中文 '\n", "tmp.tmp", "twin1", "twin2"])
+    # the same size and the same time, and yet another content: here, and there
+    for top in (src, dst):
+        info = os.stat(top / "twin1")
+        (top / "twin1").write_bytes((b"T" if top == src else b"D") * 300_000)
+        os.utime(top / "twin1", ns=(info.st_atime_ns, info.st_mtime_ns))
+        assert push()[0] == 300_000 and same(src, dst)
+        rest(dst)
+        assert push() == (0, [])
+
+
+def test_a_lying_record_on_the_box_is_found_by_reading(agent: Agent, src: Path, tmp_path: Path) -> None:
+    dst = tmp_path / "dst"
+    push_data(agent, src, str(dst))
+    rest(dst)
+    push_data(agent, src, str(dst))
+    (record,) = Path(agent.root, ".outlive/seen").iterdir()
+    true = record.read_bytes()
+    (dst / "big").write_bytes(b"#" * (dst / "big").stat().st_size)
+    for harm in (b"", true[:-1], true.replace(b'"about"', b'"About"')):
+        record.write_bytes(harm)
+        push_data(agent, src, str(dst))
+        assert same(src, dst)
+
+
+def test_what_was_just_written_is_believed_when_it_was_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trees, "REMEMBER_BYTES", 10)
+    box, base = BoxFiles(str(tmp_path)), str(tmp_path / "dst")
+    os.makedirs(box.dir)
+    sha256 = hashlib.sha256(b"content of it").hexdigest()
+    entry: dict[str, Any] = {"path": "f", "bytes": 13, "sha256": sha256, "mode": 0o600, "mtime_ns": 10**18 + 7}
+    said: list[dict[str, Any]] = []
+    frames = io.BytesIO()
+    write_frame(frames, {"t": "have"}, json.dumps({"base": base, "entries": [entry]}).encode())
+    write_frame(frames, {"t": "file", "offset": 0, **entry})
+    write_frame(frames, {"t": "data"}, b"content of it")
+    write_frame(frames, {"t": "claim", "paths": [base]})
+    write_end(frames)
+    frames.seek(0)
+    trees.push(box, frames, said.append)
+    assert said[1] == {"written": ["f"], "wrong": {}, "claimed": True} and scan.claims(box)
+    monkeypatch.setattr(trees, "_digest", lambda *words: pytest.fail("it was read again"))
+    again = {"base": base, "entries": [entry]}
+    assert trees.have(again, f"{box.dir}/seen")["have"] == ["f"]
+    # somebody else's write since, with the time that we gave it
+    (tmp_path / "dst/f").write_bytes(b"CONTENT OF IT")
+    os.utime(tmp_path / "dst/f", ns=(0, 10**18 + 7))
+    monkeypatch.undo()
+    assert trees.have(again, f"{box.dir}/seen")["have"] == []
+
+
+def test_a_growing_source_never_gets_a_name_there(agent: Agent, src: Path, tmp_path: Path) -> None:
+    def grow(done: int, total: int, path: str) -> None:
+        if path == "big":
+            with open(src / "big", "ab") as out:
+                out.write(b"more")
+
+    with pytest.raises(errors.Corrupt) as error:
+        push_data(agent, src, str(tmp_path / "dst"), grow)
+    assert error.value.path == "big" and not (tmp_path / "dst/big").exists()
