@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import time
 
 EVERY = 5
@@ -48,9 +49,10 @@ def load(path):
 
 
 def once():
-    """Whether this is the first call in this work directory."""
+    """Whether this is the first call of this run. The mark is no part of the run: it would be missed at a purge."""
+    mark = os.path.join(tempfile.gettempdir(), "once-" + os.path.basename(os.path.dirname(os.getcwd())))
     try:
-        os.close(os.open("once", os.O_CREAT | os.O_EXCL))
+        os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
         return True
     except FileExistsError:
         return False
