@@ -289,6 +289,9 @@ def choose_pruned(
     else:
         order = sorted(checkpoints, key=lambda c: c["mtime_ns"])  # as RunView.newest_checkpoint does
     keep: Set[str] = {c["path"] for c in order[-max(1, int(rule.get("latest", 1))) :]}
+    if any(c.get("step") is None and "n" in c for c in order):
+        # the last that was committed: a clock that was set back does not make it the oldest
+        keep.add(max(order, key=lambda c: int(c.get("n", -1)))["path"])
     keep.update(c["path"] for c in order if BEST.search(os.path.basename(c["path"])))
     # a validation loss and a training loss do not compare
     name = "val_loss" if any(_score(c, "val_loss") is not None for c in order) else "loss"

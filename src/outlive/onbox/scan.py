@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from outlive.artifacts.patterns import DEFAULT_IGNORE, ignorer
 from outlive.onbox.status import machine_of, status
 from outlive.probes import gpu_holders, holders
-from outlive.wire.clock import wall_s
+from outlive.wire.clock import boot_s, wall_s
 from outlive.wire.names import DIR, BoxFiles, write_aside
 
 TOP = 20
@@ -25,18 +25,40 @@ def gate_scan(box: BoxFiles, request: Dict[str, Any]) -> Dict[str, Any]:
     machine = machine_of(box)
     runs = [status(box, box.run(r), machine) for r in box.run_ids()]
     tiers = [os.path.realpath(t) for t in request.get("tiers") or []]
+    back_s = went_back(box, machine)
     return {
         "runs": runs,
         "gpu_holders": gpu_holders.holders().to_wire(),
         "writers": holders.holders(tiers).to_wire() if tiers else None,
         "unclaimed": unclaimed(
             tiers,
-            float(request.get("since_wall_s", 0.0)),
+            float(request.get("since_wall_s", 0.0)) - back_s,
             [box.dir] + list(request.get("known") or []),
             float(request.get("budget_s", 20.0)),
-            claims(box),
+            {path: until_w - back_s for path, until_w in claims(box).items()},
         ),
     }
+
+
+def born(box: BoxFiles) -> Dict[str, Any]:
+    """Return what ``box.json`` holds from the first: when `up` was, on both clocks of which machine."""
+    return {"up_wall_s": wall_s(), "up_boot_s": boot_s(), "up_machine": machine_of(box)}
+
+
+def went_back(box: BoxFiles, machine: str) -> float:
+    """Return by how many seconds the wall clock was set back since `up`, 0.0 when it was not.
+
+    A file made since then would bear a time before `up`, and nobody would ask whose it is.
+    """
+    try:
+        with open(box.box, "rb") as handle:
+            data = json.loads(handle.read().decode("utf-8"))
+        since_w = wall_s() - float(data["up_wall_s"])
+    except (FileNotFoundError, ValueError, KeyError):
+        return 0.0
+    since_b = boot_s() - float(data["up_boot_s"]) if data.get("up_machine") == machine else 0.0
+    # clocks are trimmed by a little all the time
+    return since_b - since_w if since_b - since_w > 2.0 else 0.0
 
 
 def claim(box: BoxFiles, paths: List[str]) -> None:
@@ -48,7 +70,7 @@ def claim(box: BoxFiles, paths: List[str]) -> None:
         with open(box.box, "rb") as handle:
             data = json.loads(handle.read().decode("utf-8"))
     except (FileNotFoundError, ValueError):
-        data = {"up_wall_s": wall_s()}
+        data = born(box)
     kept = [c for c in data.get("claimed", []) if c["path"] not in paths]
     data["claimed"] = kept + [{"path": os.path.realpath(p), "until_w": wall_s()} for p in paths]
     write_aside(box.box, json.dumps(data).encode("utf-8"))

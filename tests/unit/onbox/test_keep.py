@@ -262,3 +262,12 @@ until("two")
     go(run, "two")
     assert run.ended()["state"] == "succeeded"
     assert run.view().tombstones == []
+
+
+def test_a_clock_that_was_set_back_does_not_make_the_last_checkpoint_the_oldest():
+    def one(n, mtime_s):
+        return {"path": f"ckpt/{n}", "n": n, "step": None, "mtime_ns": mtime_s * 10**9, "metric": {}, "files": []}
+
+    yesterday = [one(number, 86400 + number) for number in range(3)] + [one(3, 100)]
+    assert "ckpt/3" not in choose_pruned(yesterday, {"latest": 1}, set(), None)
+    assert set(choose_pruned(yesterday, {"latest": 1}, set(), None)) == {"ckpt/0", "ckpt/1"}
