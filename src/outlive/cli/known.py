@@ -18,10 +18,10 @@ def home() -> Home:
 
 def declare_secrets(home: Home, record: Run | None, names: list[str] | None = None) -> None:
     """Declare the secrets that a run's project names, as far as this shell has them, so that they are redacted."""
-    from outlive.runs.job import load
-
     sources = list(names or [])
-    if record is not None and record.cwd and os.path.isdir(record.cwd):
+    if record is not None and record.cwd and os.path.isdir(record.cwd) and _has_job(Path(record.cwd)):
+        from outlive.runs.job import load
+
         try:
             job = load(Path(record.cwd))
         except errors.BadConfig:
@@ -30,6 +30,11 @@ def declare_secrets(home: Home, record: Run | None, names: list[str] | None = No
             sources += [*job.secrets.values(), *(word[4:] for word in job.notify)]
     for name in sources:
         home.ledger.secrets.add(os.environ.get(name, ""))
+
+
+def _has_job(directory: Path) -> bool:
+    """Return whether `runs.job.load` would find a file: most looks at a run need none of what reads one."""
+    return any((folder / "outlive.toml").is_file() for folder in (directory, *directory.parents))
 
 
 def the_run(home: Home, word: str) -> Run:

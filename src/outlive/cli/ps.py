@@ -55,7 +55,7 @@ def box_rows(
 ) -> list[BoxRow]:
     """Return the boxes to show, asked now or as they were seen last. Never raises for trouble of a place."""
     from outlive.cli import seen
-    from outlive.platforms.load import load, user_dir
+    from outlive.platforms.brief import brief, user_dir
     from outlive.views.places_view import BoxRow
 
     overrides = user_dir()
@@ -74,7 +74,7 @@ def box_rows(
         looks = {look.box.name: look for look in (look_all(home, standing, timeout_s=timeout_s) if standing else [])}
     rows = []
     for box in boxes:
-        platform = load(box.platform or "ssh", overrides=overrides)
+        platform = brief(box.platform or "ssh", overrides=overrides)
         found = looks.get(box.name)
         if found is not None and found.state != "unreachable":
             seen.remember(home, box.name, found.runs, found.head, whole=True)

@@ -40,15 +40,11 @@ def run(args: argparse.Namespace) -> int:
     """Watch and return how the run stands."""
     from outlive.cli.known import the_run
     from outlive.runs.home import Home
-    from outlive.runs.job import seconds
     from outlive.runs.watch import Until
 
     home = Home.default()
     until = Until.parse(args.until) if args.until is not None else None
-    try:
-        timeout_s = seconds(args.timeout) if args.timeout is not None else None
-    except ValueError as error:
-        raise errors.UsageError(f"--timeout: {error}") from error
+    timeout_s = _seconds(args.timeout) if args.timeout is not None else None
     if args.once and (args.follow or until is not None):
         raise errors.UsageError("--once is one look; leave out --follow and --until")
     record = the_run(home, args.run)
@@ -58,6 +54,15 @@ def run(args: argparse.Namespace) -> int:
     if args.once or not (tty or args.follow or until is not None):
         return _once(home, record, args, timeout_s)
     return follow_to_end(home, record, args, tty=tty and not args.follow, until=until, timeout_s=timeout_s)
+
+
+def _seconds(text: str) -> float:
+    from outlive.runs.job import seconds
+
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise errors.UsageError(f"--timeout: {error}") from error
 
 
 def _once(home: Home, record: Run, args: argparse.Namespace, timeout_s: float | None) -> int:

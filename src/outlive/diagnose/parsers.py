@@ -9,16 +9,15 @@ not over the run) and ``source`` (nanogpt, litgpt, lightning, hf, tqdm, keras, j
 """
 
 import json
-import math
 import re
 from typing import Any, Dict, List, Optional, Tuple
 
 from .lines import LineSplitter
 from .metric_names import Found, fields, named
+from .points import Point as Point
+from .points import point_from_wire as point_from_wire
+from .points import wire_point as wire_point
 from .prefixes import strip_prefixes
-from .spans import word
-
-Point = Dict[str, Any]
 
 NEEDLES = (b"loss", b"%|", b"step", b"iter", b"epoch", b"it/s", b"overflow", b"traceback")
 """A line without any of these (in any letter case) cannot give a point."""
@@ -66,17 +65,6 @@ _QUOTED = re.compile(
 _TELLS = ("loss", "val_loss")
 _WITH_STEP = ("lr", "grad_norm", "tokens_per_s", "mfu", "acc", "val_acc", "loss_scale")
 _MESSAGE_KEYS = ("message", "msg", "log", "event", "text")
-
-
-def wire_point(point: Point) -> Point:
-    """Return the point for JSON: floats that are not finite become "nan", "inf" and "-inf"."""
-    return {k: word(v) if isinstance(v, float) else v for k, v in point.items()}
-
-
-def point_from_wire(data: Point) -> Point:
-    """Undo ``wire_point``."""
-    back = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-    return {k: back.get(v, v) if isinstance(v, str) and k != "source" else v for k, v in data.items()}
 
 
 class MetricParser:

@@ -6,24 +6,18 @@ Standard library and JSON only; YAML is read only where the user wrote a correct
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from outlive.errors import BadConfig, UnknownName
 from outlive.platforms import shape
+from outlive.platforms.brief import user_dir as user_dir
 from outlive.platforms.model import Platform
 
 COMPILED = Path(__file__).with_name("compiled")
 INDEX = "index.json"
 _SUFFIXES = (".yaml", ".yml", ".json")
-
-
-def user_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the directory of the user's own facts: ``$XDG_CONFIG_HOME/outlive/platforms`` or under ``~/.config``."""
-    base = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".config")
-    return Path(base) / "outlive" / "platforms"
 
 
 def all_ids(*, overrides: Path | None = None, compiled: Path = COMPILED) -> list[str]:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import fcntl
 import json
 import os
-import secrets
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from outlive import errors
-from outlive.ledger import Box
+from outlive.ledger import Box, LedgerState
 from outlive.runs.home import Home
 from outlive.runs.place import Place, open_place
 
 OVERLAP_BYTES = 4096
+AT_ONCE = 16
+"""How many boxes are asked at the same time."""
 FRESH_LOGIN_S = 600.0
 """A word about reachability needs a fresh authentication at most this old."""
 
@@ -42,7 +42,7 @@ def look(home: Home, box: Box, *, timeout_s: float = 20.0) -> BoxLook:
     began = time.monotonic()
     place = open_place(home, box)
     try:
-        polled = place.scheduler.poll(None, secrets.token_hex(8), timeout_s=timeout_s)
+        polled = place.scheduler.poll(None, os.urandom(8).hex(), timeout_s=timeout_s)
     except errors.OutliveError as error:
         return BoxLook(box, "unreachable", error.what, took_s=time.monotonic() - began, error=error.to_json())
     finally:
@@ -69,16 +69,22 @@ def look_all(home: Home, words: list[str], *, timeout_s: float = 20.0) -> list[B
     )
     if not boxes:
         return []
-    with concurrent.futures.ThreadPoolExecutor(max_workers=min(16, len(boxes))) as pool:
-        looks = list(pool.map(lambda b: look(home, b, timeout_s=timeout_s), boxes))
+    if len(boxes) == 1:
+        looks = [look(home, boxes[0], timeout_s=timeout_s)]
+    else:
+        import concurrent.futures
+
+        with concurrent.futures.ThreadPoolExecutor(max_workers=min(AT_ONCE, len(boxes))) as pool:
+            looks = list(pool.map(lambda b: look(home, b, timeout_s=timeout_s), boxes))
+    known = home.state()
     for found in looks:
-        note_state(home, found)
+        note_state(home, found, known)
     return looks
 
 
-def note_state(home: Home, found: BoxLook) -> None:
+def note_state(home: Home, found: BoxLook, known: LedgerState | None = None) -> None:
     """Remember a box's and its runs' states when they changed. "Unreachable" never replaces what is known of runs."""
-    known = home.state()
+    known = known if known is not None else home.state()
     old = known.boxes.get(found.box.name)
     # silence after `down` confirms nothing: the table has no move from these to unreachable
     silent = found.state == "unreachable" and old is not None and old.state in ("stopping", "stopped", "unconfirmed")
@@ -184,7 +190,7 @@ def poll_run(
 
     Raises PlaceError; UnknownName when the box does not have the run.
     """
-    polled = place.scheduler.poll({run: offsets}, secrets.token_hex(8), limit_bytes=limit_bytes, timeout_s=timeout_s)
+    polled = place.scheduler.poll({run: offsets}, os.urandom(8).hex(), limit_bytes=limit_bytes, timeout_s=timeout_s)
     if run in polled.absent:
         raise errors.UnknownName(
             f"{place.name} has no run {run}",

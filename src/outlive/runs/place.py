@@ -7,13 +7,10 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from outlive import errors
 from outlive.ledger import Box
-from outlive.platforms.load import load as load_platform
-from outlive.platforms.load import user_dir
-from outlive.platforms.model import Platform
 from outlive.runs.home import Home
 from outlive.schedulers.base import CAPABILITIES, Scheduler
 from outlive.schedulers.open import open_scheduler
@@ -23,7 +20,9 @@ from outlive.transport.address import parse
 from outlive.transport.again import Memory
 from outlive.transport.agent import Agent, Refused
 from outlive.transport.open import open_exec
-from outlive.transport.talk import Talk
+
+if TYPE_CHECKING:
+    from outlive.platforms.model import Platform
 
 
 @dataclass
@@ -33,7 +32,16 @@ class Place:
     home: Home
     box: Box
     agent: Agent
-    platform: Platform
+    known_platform: Platform | None = None
+
+    @cached_property
+    def platform(self) -> Platform:
+        """The facts of who lends it. Read when somebody asks: a look at the box does not."""
+        if self.known_platform is not None:
+            return self.known_platform
+        from outlive.platforms.load import load, user_dir
+
+        return load(self.box.platform or "ssh", overrides=user_dir())
 
     @property
     def name(self) -> str:
@@ -90,6 +98,8 @@ class Place:
 
     def post(self, name: str, request: dict[str, Any]) -> None:
         """Call without use for the answer; inside ``talking`` without waiting for it."""
+        from outlive.transport.talk import Talk
+
         if isinstance(self.agent, Talk):
             self.agent.post(name, dict(request, box_id=self.box.box_id))
         else:
@@ -98,6 +108,8 @@ class Place:
     @contextlib.contextmanager
     def talking(self) -> Iterator[Place]:
         """Return the same place, whose calls share one program on the box until the block ends."""
+        from outlive.transport.talk import Talk
+
         with Talk.of(self.agent) as talk:
             yield replace(self, agent=talk)
 
@@ -113,9 +125,8 @@ def open_place(home: Home, box: Box) -> Place:
     """Return the place of a known box. Connects to nothing yet."""
     exec_ = open_exec(parse(box.address), state_dir=home.dir, identity=box.box_id or None, config_path=home.ssh_config)
     python = str(box.facts.get("python") or "python3")
-    platform = load_platform(box.platform or "ssh", overrides=user_dir())
     memory = Memory(home.dir / "polls", box.box_id, box.root) if box.box_id else None
-    return Place(home, box, Agent(exec_, box.root, python, memory=memory), platform)
+    return Place(home, box, Agent(exec_, box.root, python, memory=memory))
 
 
 def secrets_of(names: dict[str, str]) -> dict[str, str]:

@@ -14,7 +14,6 @@ from outlive.ledger import Run
 from outlive.runs.home import Home
 from outlive.runs.look import FRESH_LOGIN_S, OVERLAP_BYTES, Mirror, last_step, poll_run
 from outlive.runs.place import Place, open_place
-from outlive.runs.run import wake
 
 HEARTBEAT_S = 60.0
 
@@ -102,6 +101,8 @@ def _look(home: Home, place: Place, record: Run, mirror: Mirror, timeout_s: floa
     seen.step = _step(mirror, status)
     seen.changed = sorted({r["k"] for r in seen.journal if r.get("k") not in ("progress", "proof", None)})
     if wake_it and (status["needs_wake"] or (status["state"] == "waiting" and status["secret_names"])):
+        from outlive.runs.run import wake
+
         seen.status = wake(home, place, record, status)
         seen.woke = True
     if record.state != seen.state:

@@ -5,20 +5,17 @@
 are dropped here and reach nothing behind this module.
 """
 
+# Every command reads an address: what only some forms of one need is imported where it is needed.
 from __future__ import annotations
 
-import difflib
-import ipaddress
 import os
 import re
 import shlex
 import unicodedata
 from dataclasses import dataclass
 from typing import Literal
-from urllib.parse import unquote
 
 from outlive.errors import BadAddress
-from outlive.transport import sshline
 
 Kind = Literal["local", "alias", "url"]
 
@@ -136,6 +133,8 @@ def _words(line: str) -> list[str]:
 
 
 def _pasted(words: list[str], line: str) -> Address:
+    from outlive.transport import sshline
+
     try:
         parts = sshline.read(words[1:])
     except sshline.NotTaken as error:
@@ -173,10 +172,12 @@ def _one_word(word: str, line: str) -> Address:
     scheme, separator, after = word.partition("://")
     if separator:
         if scheme != "ssh":
+            import difflib
+
             near = " (did you mean ssh://?)" if difflib.get_close_matches(scheme, ["ssh"], cutoff=0.5) else ""
             raise _bad(f"{scheme}:// is not a way to reach a machine{near}", line, example=f"ssh://{after}")
         rest, slash, path = after.partition("/")
-        root = unquote(slash + path) if path else ""
+        root = _unquoted(slash + path) if path else ""
     user, at, hostport = rest.rpartition("@")
     if at and not user:
         raise _bad("nothing stands before the @", line, example=f"root@{hostport}")
@@ -222,6 +223,8 @@ def _host_and_port(text: str, line: str, understood: list[str]) -> tuple[str, in
     if not _HOST.match(host) and not (not colon and _ALIAS.match(host)):
         raise _bad(f"{host!r} is not a host name", line, understood=understood)
     if re.fullmatch(r"[0-9.]+", host) and "." in host:
+        import ipaddress
+
         try:
             ipaddress.IPv4Address(host)
         except ValueError:
@@ -229,7 +232,15 @@ def _host_and_port(text: str, line: str, understood: list[str]) -> tuple[str, in
     return host, (_port(port, line, [*understood, f"host {host}"]) if colon else None)
 
 
+def _unquoted(path: str) -> str:
+    from urllib.parse import unquote
+
+    return unquote(path)
+
+
 def _ipv6(text: str, line: str) -> str:
+    import ipaddress
+
     try:
         ipaddress.IPv6Address(text)
     except ValueError:

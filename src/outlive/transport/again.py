@@ -13,6 +13,7 @@ import json
 import os
 import re
 import time
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,9 @@ class Memory:
             age_s = time.time() - path.stat().st_mtime
             data = json.loads(path.read_bytes())
             kept = Kept(path, data["mark"], data["frames"])
-            sound = all(shape.fullmatch(kept.mark[key]) for key, shape in _SHAPE.items())
+            sound = data["question"] == self._question(request) and all(
+                shape.fullmatch(kept.mark[key]) for key, shape in _SHAPE.items()
+            )
         except (OSError, ValueError, KeyError, TypeError):
             return None
         return kept if sound and 0 <= age_s < FULL_EVERY_S and kept.continues(request) else None
@@ -65,18 +68,20 @@ class Memory:
         aside = path.with_name(f"{path.name}.{os.getpid()}.part")
         try:
             self._dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            aside.write_text(json.dumps({"mark": marks[-1], "frames": plain}), "ascii")
+            text = json.dumps({"question": self._question(request), "mark": marks[-1], "frames": plain})
+            aside.write_text(text, "ascii")
             aside.replace(path)
         except OSError:
             _remove(aside)  # without it every answer is a full one
         return rest
 
     def _path(self, request: Mapping[str, Any]) -> Path:
-        import hashlib
+        # a sum is enough for a name, and hashlib takes longer to load than all of this: the question stands in the file
+        return self._dir / f"{zlib.crc32(self._question(request).encode('ascii')):08x}.json"
 
+    def _question(self, request: Mapping[str, Any]) -> str:
         runs = request.get("runs")
-        question = [self._whose, None if runs is None else {run: sorted(runs[run]) for run in sorted(runs)}]
-        return self._dir / (hashlib.sha256(json.dumps(question).encode("ascii")).hexdigest()[:24] + ".json")
+        return json.dumps([self._whose, None if runs is None else {run: sorted(runs[run]) for run in sorted(runs)}])
 
 
 class Kept:

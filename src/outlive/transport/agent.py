@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import json
-import secrets
+import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -95,7 +95,7 @@ class Agent:
 
     def _request(self, name: str, request: dict[str, Any] | None) -> tuple[str, bytes]:
         # a caller that brings its own nonce compares it with the answer's
-        nonce = str((request or {}).get("nonce") or secrets.token_hex(8))
+        nonce = str((request or {}).get("nonce") or os.urandom(8).hex())
         body = dict(request or {}, call=name, root=self.root, nonce=nonce)
         return nonce, json.dumps(body, ensure_ascii=True).encode("ascii") + b"\n"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import glob
 import re
 import subprocess
@@ -88,6 +87,8 @@ def check(address: Address, config: Path | None = None) -> None:
     """Raise BadAddress, with the nearest names, for an alias that neither ssh's configuration nor a resolver knows."""
     if address.kind != "alias" or alias_exists(address.alias, config) or _resolves(address.alias):
         return
+    import difflib
+
     known = known_aliases(config)
     near = difflib.get_close_matches(address.alias, known, n=3, cutoff=0.6)
     why = [

@@ -11,7 +11,6 @@ import hashlib
 import os
 import stat
 import subprocess
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -117,6 +116,8 @@ class Control:
             self.socket.unlink(missing_ok=True)
             argv = [*self._base, "-o", "ControlMaster=yes", "-o", f"ControlPath={self.socket}"]
             argv += ["-o", f"ControlPersist={PERSIST_S}", "-fN", "--", self._destination]
+            import tempfile
+
             with tempfile.TemporaryFile() as words:
                 # To a file: a master in the background keeps its stderr open, and a pipe would wait for it.
                 null = subprocess.DEVNULL

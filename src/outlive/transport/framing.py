@@ -8,8 +8,8 @@ missing second mark means that the connection died, whatever ssh's status says.
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 import shlex
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ class Frame:
     """The marks of one command, and the line that makes the far end print them."""
 
     def __init__(self, token: str | None = None) -> None:
-        self._token = token or secrets.token_hex(12)
+        self._token = token or os.urandom(12).hex()
         self.begin = f"{self._token}.begin\n".encode()
         self.end = f"{self._token}.end ".encode()
 

@@ -12,7 +12,6 @@ import fcntl
 import os
 import re
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -116,6 +115,8 @@ def _locked(file: Path) -> Iterator[None]:
 def _rewrite(file: Path, add: list[str] | None = None, drop: str = "") -> None:
     old = file.read_text("utf-8", "replace").splitlines() if file.exists() else []
     lines = [line for line in old if not drop or line.split(" ", 1)[0] != drop] + (add or [])
+    import tempfile
+
     handle, aside = tempfile.mkstemp(dir=file.parent, prefix=file.name + ".")
     with os.fdopen(handle, "w", encoding="utf-8") as out:
         out.write("".join(line + "\n" for line in lines))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,8 @@ def offer(state_dir: Path) -> OfferedKey:
 
     Raises Unreachable when ssh-keygen is missing or fails.
     """
+    import socket
+
     path = state_dir / NAME
     if not path.exists():
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)

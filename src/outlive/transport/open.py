@@ -8,8 +8,6 @@ from typing import Literal
 
 from outlive.transport.address import Address
 from outlive.transport.base import Exec
-from outlive.transport.local import LocalExec
-from outlive.transport.ssh import SshExec
 
 Multiplex = Literal["auto", "no"]
 
@@ -31,12 +29,16 @@ _Opener = Callable[[Address, Path, str | None, bool, Path | None, Multiplex], Ex
 
 
 def _local(address: Address, *_: object) -> Exec:
+    from outlive.transport.local import LocalExec
+
     return LocalExec(name=str(address))
 
 
 def _ssh(
     address: Address, state_dir: Path, identity: str | None, accept_new: bool, config: Path | None, multiplex: Multiplex
 ) -> Exec:
+    from outlive.transport.ssh import SshExec
+
     return SshExec(
         address,
         state_dir=state_dir,

@@ -11,8 +11,6 @@ import os
 import re
 import select
 import shlex
-import shutil
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -166,6 +164,8 @@ class SshExec:
         self._streams.clear()
         if self._contact_dir:
             # A first contact's connection is named by a directory that ends here, so no later process could use it.
+            import shutil
+
             self.disconnect()
             shutil.rmtree(self._contact_dir, ignore_errors=True)
             self._contact_dir = self._words = self._control = None
@@ -269,6 +269,8 @@ class SshExec:
         else:
             if self._identity is None:
                 if self._contact_dir is None:
+                    import tempfile
+
                     self._contact_dir = Path(tempfile.mkdtemp(prefix="contact-", dir=self._state_dir))
                 known, name = self._contact_dir / "known_hosts", hostkeys.PENDING
             else:

@@ -11,6 +11,7 @@ from outlive.views.printable import fold, one_line, table, width
 
 if TYPE_CHECKING:
     from outlive.ledger import Box
+    from outlive.platforms.brief import Brief
     from outlive.platforms.model import Platform
 
 WORDS = {
@@ -35,7 +36,7 @@ class BoxRow:
     """One box as it is to be shown. ``current``: a fresh exchange answered; else all of it is as of ``seen_w``."""
 
     box: Box
-    platform: Platform
+    platform: Brief | Platform
     current: bool
     asked: bool
     state: str

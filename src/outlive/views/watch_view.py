@@ -9,7 +9,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from outlive.diagnose.parsers import point_from_wire
+from outlive.diagnose.points import point_from_wire
 from outlive.runs.watch import Seen
 from outlive.views import amounts, run_view
 from outlive.views.printable import cut, last_state_of, one_line, printable, width

@@ -2,10 +2,12 @@
 
 import errno
 import os
-import random
 import re
 import time
-from typing import List, Optional
+from typing import TYPE_CHECKING, List, Optional
+
+if TYPE_CHECKING:
+    import random
 
 DIR = ".outlive"
 JOB_NAME = re.compile(r"^[a-z0-9][a-z0-9._-]{0,39}$")
@@ -104,9 +106,12 @@ class AttemptFiles:
         self.keeper_err = os.path.join(directory, "keeper.err")
 
 
-def new_run_id(job: str, wall_s: float, rng: Optional[random.Random] = None) -> str:
+def new_run_id(job: str, wall_s: float, rng: Optional["random.Random"] = None) -> str:
     """Return ``<job>-<yymmdd>-<4 letters>``; uniqueness comes from the exclusive mkdir on the box."""
-    rng = rng or random.SystemRandom()
+    if rng is None:
+        import random
+
+        rng = random.SystemRandom()
     letters = "".join(rng.choice("abcdefghijkmnopqrstuvwxyz") for _ in range(4))
     return "%s-%s-%s" % (job, time.strftime("%y%m%d", time.gmtime(wall_s)), letters)
 
