@@ -28,7 +28,9 @@ KINDS = frozenset(
         "request",
         "receipt",
         "proof",
+        "proofs",
         "copy",
+        "copies",
         "price",
         "place_state",
         "forgot",
@@ -70,7 +72,7 @@ class Ledger:
         The condition may read the ledger, not append to it. This is how one approval is used once
         by two clients.
         """
-        records = self._write(condition, kind, [fields])
+        records = self._write(condition, [(kind, fields)])
         return records[0] if records else None
 
     def append_all(self, kind: str, many: Iterable[dict[str, Any]], /) -> int:
@@ -78,12 +80,16 @@ class Ledger:
 
         Raises like ``append``; after an error of the disk some of them may be recorded.
         """
-        return len(self._write(lambda: True, kind, list(many)))
+        return len(self._write(lambda: True, [(kind, fields) for fields in many]))
 
-    def _write(self, condition: Callable[[], bool], kind: str, many: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        if kind not in KINDS:
-            raise ValueError(f"no such kind of record: {kind!r}")
-        for fields in many:
+    def append_each(self, many: Iterable[tuple[str, dict[str, Any]]]) -> int:
+        """Like ``append_all``, of several kinds: ``(kind, fields)``."""
+        return len(self._write(lambda: True, list(many)))
+
+    def _write(self, condition: Callable[[], bool], many: list[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
+        for kind, fields in many:
+            if kind not in KINDS:
+                raise ValueError(f"no such kind of record: {kind!r}")
             own = {"n", "k", "b", "w"} & fields.keys()
             if own:
                 raise ValueError(f"the ledger sets {', '.join(sorted(own))} itself")
@@ -98,7 +104,7 @@ class Ledger:
                 return []
             number, torn = _end(fd)
             now = {"b": round(boot_s(), 3), "w": round(wall_s(), 3)}
-            records = [{"n": number + i, "k": kind, **now, **fields} for i, fields in enumerate(many)]
+            records = [{"n": number + i, "k": kind, **now, **fields} for i, (kind, fields) in enumerate(many)]
             lines = [json.dumps(r, separators=(",", ":"), ensure_ascii=False) + "\n" for r in records]
             _write_all(fd, (b"\n" if torn else b"") + "".join(lines).encode("utf-8", "surrogateescape"))
             os.fsync(fd)

@@ -38,6 +38,8 @@ class Secrets:
 
     def found_in(self, value: Any, at: str = "") -> str | None:
         """Return where in a plain value a secret stands, or None. Keys are looked at too."""
+        if not self._whole:
+            return None
         if isinstance(value, str):
             hit = value in self._whole or any(secret in value for secret in self._inside)
             return (at or "value") if hit else None

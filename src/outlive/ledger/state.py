@@ -15,6 +15,8 @@ Fields of each kind (all optional but the first; what is not named here is kept 
 ``receipt``           ``box``, receipt (``gate.Receipt.to_json``)
 ``proof``             ``proof`` (``wire.values.Proof``), run
 ``copy``              ``copy`` (``wire.values.Copy``), run
+``proofs``            ``alike``: what these proofs have in common, ``each``: [[sha256, bytes, wall_s]], run
+``copies``            ``alike``: what these copies have in common, ``each``: [[sha256, path, stamp]], run
 ``adopted``           ``box``, run, why
 ``forgot``            ``name`` of a box or a run, why
 ``note``              ``text``, box, run
@@ -22,13 +24,13 @@ Fields of each kind (all optional but the first; what is not named here is kept 
 """
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from outlive.gate.approval import Approval, Request
 
-FOLD_VERSION = 1
+FOLD_VERSION = 2
 """Grows when the same records fold to another state, so that a cache made before is dropped."""
 
 ENVELOPE = frozenset({"n", "k", "b", "w"})
@@ -215,6 +217,19 @@ class LedgerState:
         if body["proof"] not in about:
             about.append(body["proof"])
 
+    def _on_proofs(self, record: Plain, body: Plain) -> None:
+        for sha256, size, wall_s in body["each"]:
+            proof = {**body["alike"], "sha256": sha256, "bytes": size, "wall_s": wall_s}
+            about = self.proofs.setdefault(sha256, [])
+            if proof not in about:
+                about.append(proof)
+
+    def _on_copies(self, record: Plain, body: Plain) -> None:
+        name = str(body.get("run", ""))
+        run = self.runs.setdefault(name, Run(name, first_w=record["w"]))
+        alike = body["alike"]
+        run.copies += [{**alike, "sha256": sha256, "path": path, "stamp": now} for sha256, path, now in body["each"]]
+
     def _on_copy(self, record: Plain, body: Plain) -> None:
         name = str(body.get("run", ""))
         run = self.runs.setdefault(name, Run(name, first_w=record["w"]))
@@ -233,7 +248,10 @@ class LedgerState:
 
     def to_plain(self) -> Plain:
         """Return the state as JSON-ready types, for the cache."""
-        return asdict(self)
+        plain: Plain = dict(self.__dict__)
+        for name in ("boxes", "runs", "intents"):
+            plain[name] = {key: dict(value.__dict__) for key, value in plain[name].items()}
+        return plain
 
     @classmethod
     def from_plain(cls, plain: Plain) -> "LedgerState":

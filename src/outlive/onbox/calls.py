@@ -177,9 +177,7 @@ def run_manifest(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out:
     named ``exits``, the records of each attempt's end. With ``tag``, of an earlier answer, the answer is only ``same``
     where all of this stands as it did then.
     """
-    from outlive.onbox import code, leases, trees, unchanged
-    from outlive.wire.journal import read_all
-    from outlive.wire.runview import RunView
+    from outlive.onbox import unchanged
 
     run = box.run(request["run"])
     if not os.path.exists(run.spec):
@@ -190,6 +188,10 @@ def run_manifest(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out:
         if tag and tag == request["tag"]:
             _answer(out, {"same": True})
             return
+    from outlive.onbox import code, leases, trees
+    from outlive.wire.journal import read_all
+    from outlive.wire.runview import RunView
+
     with leases.leases_lock(run):
         view = RunView().add_all(read_all(run.journal))
         if request.get("hold"):

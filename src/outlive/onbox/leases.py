@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Iterator, List
 
 from outlive.wire.clock import boot_s
-from outlive.wire.names import RunFiles, write_aside
+from outlive.wire.names import RunFiles
 
 LEASE_S = 600.0
 NO_WRITES = (errno.EROFS, errno.EIO, errno.ENOSPC, errno.EDQUOT)
@@ -40,7 +40,10 @@ def lease(run: RunFiles, machine: str, name: str, paths: List[str], seconds: flo
     data = {"machine": machine, "until_b": boot_s() + seconds, "paths": paths}
     try:
         os.makedirs(run.leases, exist_ok=True)
-        write_aside(_file(run, name), json.dumps(data).encode("utf-8"))
+        aside = "%s.%d.part" % (_file(run, name), os.getpid())
+        with open(aside, "wb") as out:
+            out.write(json.dumps(data).encode("utf-8"))
+        os.replace(aside, _file(run, name))  # not waited for: a power cut ends the pull and all that it held
     except OSError as error:
         if error.errno not in NO_WRITES:
             raise

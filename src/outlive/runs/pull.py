@@ -7,6 +7,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import stat
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,13 +16,24 @@ from typing import Any
 
 from outlive import errors
 from outlive.gate.levels import asked_of, reached, strongest
-from outlive.ledger import Run
+from outlive.ledger import LedgerState, Run
 from outlive.runs import receipts
 from outlive.runs.ending import storage_of
 from outlive.runs.evidence import delivery
 from outlive.runs.home import Home
 from outlive.runs.place import Place, open_place
-from outlive.runs.result import Left, here_path, let_go, listing, read_left, stamp, standing, still_here
+from outlive.runs.result import (
+    Left,
+    here_path,
+    let_go,
+    listing,
+    read_changed,
+    read_left,
+    stamp,
+    standing,
+    still_here,
+)
+from outlive.runs.unchanged import Last
 from outlive.sync.fetch import OURS, fetch
 from outlive.sync.land import land
 from outlive.wire.clock import wall_s
@@ -30,6 +42,8 @@ from outlive.wire.values import Copy, Entry, Proof
 Progress = Callable[[int, int, str], None]
 
 RUNS_DIR = "outlive-runs"
+RECORD_FILES = 10_000
+"""Of how many files one record of the ledger tells; a torn one costs no more than these."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +106,12 @@ def pull(
     already, NoSpace (3) before anything is written, UsageError (2) when the target cannot be written.
     """
     run = home.run_of(word)
-    if run.box not in home.state().boxes:
+    box = home.state().boxes.get(run.box)
+    if box is None:
         raise _away(home, run, errors.PlaceError(f"the box of {run.run} is not known here any more", place=run.box))
-    if home.state().boxes[run.box].gone:
+    if box.gone:
         raise _away(home, run, errors.PlaceError(f"{run.box} is gone", place=run.box))
-    place = open_place(home, home.state().boxes[run.box])
+    place = open_place(home, box)
     try:
         return pull_run(home, place, run.run, to=to, globs=globs, mirror=mirror, progress=progress)
     except errors.PlaceError as error:
@@ -134,11 +149,17 @@ def pull_run(
     """
     target = target_of(run, to)
     with _writable(target), _alone(home, target, run), place.talking() as talking:
+        whole = not globs and not mirror and only is None
+        state = home.state()
+        last = Last(home, talking, run, target)
         # held from the look on: a live run's retention must not remove what was seen before it is asked for
         hold = f"look-{uuid.uuid4().hex[:12]}"
-        left = read_left(talking, run, hold=hold)
+        left = read_changed(talking, run, last.begin(state) if whole else "", hold=hold)
+        if left is None and last.here():
+            return _as_before(home, talking, run, state.runs[run].job, target, last.receipt)
+        left = left or read_left(talking, run, hold=hold)
         try:
-            pulling = _Pull(home, talking, left, target, progress)
+            pulling = _Pull(home, talking, left, target, progress, state)
             wanted = _wanted(talking, left, globs, mirror)
             if only is not None:
                 wanted = [e for e in wanted if e.path in only or e.link]
@@ -147,7 +168,45 @@ def pull_run(
                 pulling.bring_ours()
         finally:
             let_go(talking, run, hold)
-        return pulling.finish(wanted, whole=not globs and not mirror and only is None)
+        result = pulling.finish(wanted, whole)
+        if whole and left.tag and not left.live and result.exit_code == 0 and not any(e.link for e in wanted):
+            last.remember(left.tag, pulling.ours)
+        return result
+
+
+def _as_before(home: Home, place: Place, run: str, job: str, target: Path, receipt: dict[str, Any]) -> PullResult:
+    """What the last whole pull said, of files that nobody changed since, there or here."""
+    home.ledger.append(
+        "run",
+        run=run,
+        box=place.name,
+        job=job,
+        spec_digest=receipt["spec"],
+        state=receipt["state"],
+        delivery=receipt["delivery"],
+        pulled_to=str(target),
+    )
+    entries = receipt["files"]
+    return PullResult(
+        run=run,
+        box=place.name,
+        dir=target,
+        entries=entries,
+        bytes=sum(e["bytes"] for e in entries),
+        bytes_fetched=0,
+        delivery=receipt["delivery"],
+        levels=receipt["levels"],
+        wrong={},
+        missing=[],
+        refuted={},
+        kept={},
+        links_outside={},
+        receipt_path=target / OURS / receipts.PULL_RECEIPT,
+        read_back=receipt["read_back"],
+        state=receipt["state"],
+        live=False,
+        whole=True,
+    )
 
 
 def _wanted(place: Place, left: Left, globs: Sequence[str], mirror: bool) -> list[Entry]:
@@ -167,16 +226,22 @@ def _wanted(place: Place, left: Left, globs: Sequence[str], mirror: bool) -> lis
 class _Pull:
     """One pull in progress."""
 
-    def __init__(self, home: Home, place: Place, left: Left, target: Path, progress: Progress | None) -> None:
+    def __init__(
+        self, home: Home, place: Place, left: Left, target: Path, progress: Progress | None, state: LedgerState
+    ) -> None:
         self.home, self.place, self.left, self.target, self.progress = home, place, left, target, progress
         self.name = f"here:{target}"
-        known = home.state().runs.get(left.run)
-        self.known = {c["path"]: c for c in (known.copies if known else []) if c["place"] == self.name}
+        known = state.runs.get(left.run)
+        self.before = known.copies if known is not None else []
+        self.known = {c["path"]: c for c in self.before if c["place"] == self.name}
+        self.recorded = state.proofs
         self.storage = storage_of(str(target))
         self.read_back = "cache" if self.storage == "local" else "storage"
         self.proofs: dict[str, list[Proof]] = {}
         for proof in left.proofs:
             self.proofs.setdefault(proof.sha256, []).append(proof)
+        self.proved: set[str] = set()
+        """Digests that need no further look."""
         self.copies: list[dict[str, Any]] = []
         self.made_here: list[Proof] = []
         self.wrong: dict[str, str] = {}
@@ -184,6 +249,8 @@ class _Pull:
         self.outside: dict[str, str] = {}
         self.notes: list[str] = []
         self.fetched = 0
+        self.ours: list[str] = []
+        """Logs, records and changed code that are here, below the target."""
 
     @property
     def staging(self) -> Path:
@@ -191,7 +258,7 @@ class _Pull:
 
     def bring(self, wanted: list[Entry]) -> None:
         """Fetch what is not here, check it, and give it its name."""
-        todo = [e for e in wanted if e.link or not self._is_here(e)]
+        todo = [e for e in wanted if e.link or not self._is_here(e, self.target)]
         if todo:
             self._fetch(self.left.work, todo, self.staging, self.target)
             moved = [p for p in self.wrong if any(e.path == p and e.sha256 for e in todo)]
@@ -199,14 +266,14 @@ class _Pull:
                 self._again(wanted, todo, moved)
             here = [e for e in todo if not e.link and e.path not in self.wrong]
             for entry in here:
-                self._prove(entry, self.staging / entry.path)
+                self._prove(entry, self.staging)
             proved = [e.path for e in here if self._ok(e)]
             landed = land(self.staging, self.target, accepted=proved, digests={e.path: e.sha256 for e in here})
             self.kept = dict(landed.kept)
         self.target.mkdir(parents=True, exist_ok=True)
         for entry in wanted:
             if not entry.link and entry.path not in self.wrong:
-                self._prove(entry, self.target / entry.path)
+                self._prove(entry, self.target)
                 self._record(entry, entry.path)
 
     def _again(self, wanted: list[Entry], todo: list[Entry], moved: list[str]) -> None:
@@ -240,21 +307,23 @@ class _Pull:
                         _publish(aside / entry.path, top / entry.path)
             for entry in entries:
                 if not entry.link and entry.path not in self.wrong:
-                    self._record(entry, os.path.relpath(top / entry.path, self.target))
+                    self.ours.append(os.path.relpath(top / entry.path, self.target))
+                    self._record(entry, self.ours[-1])
         with contextlib.suppress(OSError):
             _remove_empty(aside)
 
-    def _is_here(self, entry: Entry, top: Path | None = None) -> bool:
-        path = (top or self.target) / entry.path
-        known = self.known.get(os.path.relpath(path, self.target))
+    def _is_here(self, entry: Entry, top: Path) -> bool:
+        path = f"{top}/{entry.path}"
+        known = self.known.get(entry.path if top == self.target else os.path.relpath(path, self.target))
         if known is not None and known["sha256"] == entry.sha256:
             return still_here(known)
         try:
-            if path.is_symlink() or path.stat().st_size != entry.bytes:
-                return False
+            info = os.lstat(path)
         except OSError:
             return False
-        return still_here({"place": f"here:{path.parent}", "path": path.name, "sha256": entry.sha256})
+        if stat.S_ISLNK(info.st_mode) or info.st_size != entry.bytes:
+            return False
+        return still_here({"place": f"here:{top}", "path": entry.path, "sha256": entry.sha256})
 
     def _fetch(self, base: str, todo: list[Entry], staging: Path, known: Path | None, lease: bool = True) -> None:
         got = fetch(
@@ -271,15 +340,18 @@ class _Pull:
         self.wrong.update(got.wrong)
         self.outside.update(got.links_outside)
 
-    def _prove(self, entry: Entry, path: Path) -> None:
+    def _prove(self, entry: Entry, top: Path) -> None:
         """Check here what the box has not proved as far as is asked of it."""
+        if entry.sha256 in self.proved:
+            return
+        self.proved.add(entry.sha256)
         proof = strongest(tuple(self.proofs.get(entry.sha256, ())), entry.sha256)
         first = self._first(entry)
         if proof is not None and (not proof.ok or reached(proof, asked_of(proof, first))):
             return
         from outlive.artifacts.structure import prove
 
-        made = prove(str(path), "tensors" if first else "structure", where="here", read_back=self.read_back)
+        made = prove(str(top / entry.path), "tensors" if first else "structure", where="here", read_back=self.read_back)
         if made.sha256 == entry.sha256 and made not in self.proofs.get(entry.sha256, []):
             self.proofs.setdefault(entry.sha256, []).append(made)
             self.made_here.append(made)
@@ -293,12 +365,12 @@ class _Pull:
         return proof is not None and proof.ok
 
     def _record(self, entry: Entry, path: str) -> None:
-        full = self.target / path
+        full = f"{self.target}/{path}"
         known = self.known.get(path)
         now = stamp(full)
         if known is not None and known["sha256"] == entry.sha256 and known.get("stamp") == now:
             return
-        if self.storage != "local" and receipts.digest_from_storage(str(full)) != entry.sha256:
+        if self.storage != "local" and receipts.digest_from_storage(full) != entry.sha256:
             self.read_back = "cache"
         copy = Copy(entry.sha256, self.name, path, self.read_back, wall_s())
         self.copies.append(dict(copy.to_wire(), stamp=now))
@@ -306,22 +378,18 @@ class _Pull:
     def finish(self, wanted: list[Entry], whole: bool) -> PullResult:
         """Write manifest, proofs and receipt, record it all in the ledger, and say what is here."""
         home, left = self.home, self.left
-        home.ledger.append_all("copy", [{"run": left.run, "copy": c} for c in self.copies])
-        known = {p["sha256"] + p["level"] + p["where"] for ps in home.state().proofs.values() for p in ps}
-        new = [p for ps in self.proofs.values() for p in ps if p.sha256 + p.level + p.where not in known]
-        home.ledger.append_all("proof", [{"run": left.run, "proof": p.to_wire()} for p in new])
         delivered = self._delivery()
         status = left.status
-        home.ledger.append(
-            "run",
-            run=left.run,
-            box=self.place.name,
-            job=status["job"],
-            spec_digest=status["spec"],
-            state=status["state"],
-            delivery=delivered,
-            pulled_to=str(self.target),
-        )
+        about = {
+            "run": left.run,
+            "box": self.place.name,
+            "job": status["job"],
+            "spec_digest": status["spec"],
+            "state": status["state"],
+            "delivery": delivered,
+            "pulled_to": str(self.target),
+        }
+        home.ledger.append_each([*self._for_ledger(), ("run", about)])
         entries = [self._line(e) for e in wanted]
         levels: dict[str, int] = {}
         for line in entries:
@@ -351,6 +419,28 @@ class _Pull:
         receipts.write_pull(result, left, [p for ps in self.proofs.values() for p in ps], self.place)
         return result
 
+    def _for_ledger(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield records of copies and proofs; those that are alike but for their file share one."""
+        run = self.left.run
+        for read_back in ("cache", "storage"):
+            copies = [c for c in self.copies if c["read_back"] == read_back]
+            alike = {"place": self.name, "read_back": read_back, "wall_s": wall_s()}
+            for number in range(0, len(copies), RECORD_FILES):
+                each = [[c["sha256"], c["path"], c["stamp"]] for c in copies[number : number + RECORD_FILES]]
+                yield "copies", {"run": run, "alike": alike, "each": each}
+        kinds: dict[tuple[str, ...], list[Proof]] = {}
+        for proof in (p for proofs in self.proofs.values() for p in proofs):
+            known = self.recorded.get(proof.sha256, ())
+            if not any((p["level"], p["where"]) == (proof.level, proof.where) for p in known):
+                same = (proof.level, proof.kind, proof.where, proof.read_back, repr(proof.findings))
+                kinds.setdefault(same, []).append(proof)
+        for proofs in kinds.values():
+            wire = proofs[0].to_wire()
+            alike = {k: wire[k] for k in ("level", "kind", "findings", "where", "read_back")}
+            for number in range(0, len(proofs), RECORD_FILES):
+                each = [[p.sha256, p.bytes, p.wall_s] for p in proofs[number : number + RECORD_FILES]]
+                yield "proofs", {"run": run, "alike": alike, "each": each}
+
     def _notes(self) -> list[str]:
         notes = []
         if self.left.live:
@@ -377,8 +467,7 @@ class _Pull:
         }
 
     def _delivery(self) -> str:
-        record = self.home.state().runs.get(self.left.run)
-        copies, _ = standing(record.copies if record is not None else [])
+        copies, _ = standing([*self.before, *self.copies])
         return delivery(self.place, self.left, copies, tuple(p for ps in self.proofs.values() for p in ps))
 
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from outlive import errors
 from outlive.gate import Receipt
+from outlive.sync.arrive import make_durable
 from outlive.sync.fetch import OURS
 from outlive.wire.clock import wall_s
-from outlive.wire.names import write_aside
+from outlive.wire.names import sync_directory, write_aside
 from outlive.wire.values import Proof
 
 if TYPE_CHECKING:
@@ -32,13 +33,21 @@ def _json(data: Any) -> bytes:
     return json.dumps(data, indent=1, sort_keys=True, ensure_ascii=True).encode("ascii") + b"\n"
 
 
+def _in_lines(data: Any) -> bytes:
+    """Like ``_json``, with each item of a list on a line of its own: for results of many thousand files."""
+    if isinstance(data, dict):
+        body = ",\n".join(f" {json.dumps(k)}: {_in_lines(v).decode('ascii')[:-1]}" for k, v in sorted(data.items()))
+        return f"{{\n{body}\n}}\n".encode("ascii") if data else b"{}\n"
+    if isinstance(data, (list, tuple)) and data:
+        return ("[\n" + ",\n".join(json.dumps(item, sort_keys=True) for item in data) + "\n]\n").encode("ascii")
+    return json.dumps(data, sort_keys=True).encode("ascii") + b"\n"
+
+
 def write_pull(result: PullResult, left: Left, proofs: Iterable[Proof], place: Place) -> None:
     """Write ``.outlive/manifest.json``, ``proofs.json`` and ``receipt.json`` of a pull."""
     own = result.dir / OURS
     own.mkdir(parents=True, exist_ok=True)
-    write_aside(str(own / "manifest.json"), _json(left.manifest.to_wire()), 0o644)
     about = {e.sha256 for e in left.entries} | {e["sha256"] for e in result.entries}
-    write_aside(str(own / "proofs.json"), _json([p.to_wire() for p in proofs if p.sha256 in about]), 0o644)
     receipt = {
         "schema": PULL_SCHEMA,
         "run": result.run,
@@ -64,7 +73,30 @@ def write_pull(result: PullResult, left: Left, proofs: Iterable[Proof], place: P
         "links_outside": result.links_outside,
         "notes": result.notes,
     }
-    write_aside(str(result.receipt_path), _json(receipt), 0o644)
+    _publish(
+        own,
+        {
+            "manifest.json": left.manifest.to_wire(),
+            "proofs.json": [p.to_wire() for p in proofs if p.sha256 in about],
+            PULL_RECEIPT: receipt,
+        },
+    )
+
+
+def _publish(own: Path, files: dict[str, Any]) -> None:
+    """Write files aside, wait for the disk once, and name them."""
+    asides = {name: own / f"{name}.{os.getpid()}.part" for name in files}
+    try:
+        for name, data in files.items():
+            asides[name].write_bytes(_in_lines(data))
+        make_durable(str(own), [str(aside) for aside in asides.values()], few=0)
+        for name, aside in asides.items():
+            os.replace(aside, own / name)
+    except OSError:
+        for aside in asides.values():
+            aside.unlink(missing_ok=True)
+        raise
+    sync_directory(str(own))
 
 
 def digest_from_storage(path: str) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import posixpath
+import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -47,6 +48,8 @@ class Left:
     """Paths that changed while they were digested."""
     unclaimed: tuple[Entry, ...] = field(default=())
     """Made by the run, in neither manifest nor snapshot."""
+    tag: str = ""
+    """Names all of this; "" where it may be changing."""
 
     @property
     def run_dir(self) -> str:
@@ -86,17 +89,30 @@ def listing(
     return tuple(Entry.from_wire(e) for e in answer["entries"]), tuple(answer["moving"])
 
 
+OWN, EXITS = [*LOGS, "spec.json"], ["exit", "attempt.json"]
+
+
 def read_left(place: Place, run: str, *, unclaimed: bool = False, hold: str = "") -> Left:
+    """Return what a run left; see ``read_changed``."""
+    left = read_changed(place, run, "", unclaimed=unclaimed, hold=hold)
+    assert left is not None
+    return left
+
+
+def read_changed(place: Place, run: str, tag: str, *, unclaimed: bool = False, hold: str = "") -> Left | None:
     """Return what a run left. For a live run that is its roster as it stands, not frozen.
 
     ``hold``: a name under which the checkpoints seen stay on the box for a bounded time; `let_go` ends that.
     ``unclaimed``: look also for files of the work directory that neither manifest nor snapshot accounts for.
+    ``tag``: of an earlier ``Left``; None is returned when all that it said still stands there, and nothing is held.
     Raises PlaceError, and CheckFailed when the box does not know the run.
     """
-    request: dict[str, Any] = {"run": run, "own": [*LOGS, "spec.json"], "exits": ["exit", "attempt.json"]}
+    request: dict[str, Any] = {"run": run, "own": OWN, "exits": EXITS, "tag": tag}
     if hold:
         request["hold"] = hold
     answer = place.call("run_manifest", request, timeout_s=900.0)
+    if tag and answer.get("same"):
+        return None
     status, spec, work = answer["status"], answer["spec"], answer["work"]
     run_dir = posixpath.dirname(work)
     checkpoints = tuple(
@@ -142,6 +158,7 @@ def read_left(place: Place, run: str, *, unclaimed: bool = False, hold: str = ""
         best=tuple(c["path"] for c in answer["checkpoints"] if "best" in posixpath.basename(c["path"]).lower()),
         latest=(newest,) if newest else (),
         moving=moving,
+        tag=str(answer["tag"]),
         unclaimed=tuple(e for e in infer(before, there) if e.path not in claimed) if unclaimed else (),
     )
 
@@ -225,12 +242,13 @@ def still_here(copy: dict[str, Any]) -> bool:
     """Return whether a copy on this machine still has its digest. Reads it only when its stamp has changed."""
     path = here_path(copy)
     try:
-        now = stamp(path)
-        if os.path.islink(path):
+        info = os.lstat(path)
+        if stat.S_ISLNK(info.st_mode):
             return False
-        if now == copy.get("stamp"):
+        known = copy.get("stamp")
+        if known == [info.st_size, info.st_mtime_ns, info.st_ctime_ns]:
             return True
-        if copy.get("stamp") and now[0] != copy["stamp"][0]:
+        if known and info.st_size != known[0]:
             return False
         return bool(digest_file(path)[0] == copy["sha256"])
     except (OSError, Changed):

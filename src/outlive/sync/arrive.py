@@ -20,7 +20,7 @@ from typing import Any
 from outlive.artifacts.digest import CHUNK_BYTES
 from outlive.wire.names import sync_directory
 
-FEW = 8
+FEW = 3
 """Up to so many files are made durable one by one, more of them with their whole file system."""
 FLUSH_BYTES = 64 << 20
 """How much of a large file may wait for its disk."""
@@ -188,9 +188,9 @@ class Trail:
         return (word if isinstance(word, Arrived) else None), "" if error else digest.hexdigest(), error
 
 
-def make_durable(top: str, paths: list[str]) -> None:
-    """Make these files of one file system, and their names, durable. Raises OSError as the disk does."""
-    if len(paths) > FEW and _sync_file_system(top):
+def make_durable(top: str, paths: list[str], few: int = FEW) -> None:
+    """Make these files of one file system durable. Raises OSError as the disk does."""
+    if len(paths) > few and _sync_file_system(top):
         return
     for path in paths:
         fd = os.open(path, os.O_RDONLY)

@@ -421,7 +421,7 @@ def _ended(arrived: Arrived, state: _State) -> bool:
     if arrived.error is not None:
         raise arrived.error
     if arrived.sha256 == entry["sha256"]:
-        _publish(entry, part, state, resumed=arrived.offset)
+        _publish(entry, part, state, resumed=arrived.offset, synced=True)
         return False
     part.unlink()
     if arrived.offset and path not in state.again:
@@ -431,7 +431,7 @@ def _ended(arrived: Arrived, state: _State) -> bool:
     return False
 
 
-def _publish(entry: dict[str, Any], part: Path, state: _State, resumed: int) -> bool:
+def _publish(entry: dict[str, Any], part: Path, state: _State, resumed: int, synced: bool = False) -> bool:
     """Give a proved part its final name."""
     path = str(entry["path"])
     full = state.full(path)
@@ -453,7 +453,8 @@ def _publish(entry: dict[str, Any], part: Path, state: _State, resumed: int) -> 
         _refused(path, error, state)
         return True
     state.folded.setdefault(path.casefold(), path)
-    state.unsynced.append(full)
+    if not synced:
+        state.unsynced.append(full)
     state.done[path] = int(entry["bytes"])
     state.resumed += resumed
     return True

@@ -23,7 +23,7 @@ from outlive.artifacts.digest import digest_file
 from outlive.artifacts.manifest import scan
 from outlive.sync.arrive import sync_names
 from outlive.sync.fetch import OURS
-from outlive.wire.names import sync_directory, write_aside
+from outlive.wire.names import sync_directory
 from outlive.wire.values import Entry
 
 RECORD = "landed.json"
@@ -85,9 +85,12 @@ def _record(staging: Path, entry: Entry, accepted: set[str], digests: Mapping[st
 
 
 def _write_record(top: Path, files: dict[str, dict[str, Any]]) -> None:
+    """Write what landings brought. Not waited for: after a power cut an older one, or none, only keeps more aside."""
     (top / OURS).mkdir(exist_ok=True)
-    data = {"schema": "outlive/landed/1", "files": files}
-    write_aside(str(top / OURS / RECORD), json.dumps(data, separators=(",", ":")).encode("ascii"), 0o644)
+    data = json.dumps({"schema": "outlive/landed/1", "files": files}, separators=(",", ":"))
+    aside = top / OURS / f"{RECORD}.{os.getpid()}.part"
+    aside.write_bytes(data.encode("ascii"))
+    os.replace(aside, top / OURS / RECORD)
 
 
 def read_record(final_dir: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:

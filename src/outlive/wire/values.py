@@ -26,7 +26,7 @@ class Value:
 
         Raises TypeError when a key without default is missing.
         """
-        known = {f.name for f in dataclasses.fields(cls)}
+        known = cls.__dataclass_fields__
         return cls(**{k: v for k, v in data.items() if k in known})
 
 
@@ -125,6 +125,9 @@ class Entry(Value):
     """Target of a symbolic link; such an entry has no digest and is never followed outside."""
     step: Optional[int] = None
 
+    def to_wire(self) -> Dict[str, Any]:
+        return dict(self.__dict__)  # flat, and there are many thousand of them
+
 
 @dataclass(frozen=True)
 class Manifest(Value):
@@ -188,9 +191,12 @@ class Proof(Value):
         """False when the bytes were refuted (corrupt, truncated, empty, non-finite)."""
         return not any(f.get("code") in REFUTING for f in self.findings)
 
+    def to_wire(self) -> Dict[str, Any]:
+        return dict(self.__dict__, findings=tuple(dict(f) for f in self.findings))
+
     @classmethod
     def from_wire(cls, data: Dict[str, Any]) -> "Proof":
-        known = {f.name for f in dataclasses.fields(cls)}
+        known = cls.__dataclass_fields__
         clean = {k: v for k, v in data.items() if k in known}
         clean["findings"] = tuple(dict(f) for f in clean.get("findings") or ())
         return cls(**clean)
@@ -210,6 +216,9 @@ class Copy(Value):
     path: str
     read_back: str = "cache"
     wall_s: float = 0.0
+
+    def to_wire(self) -> Dict[str, Any]:
+        return dict(self.__dict__)
 
 
 @dataclass(frozen=True)

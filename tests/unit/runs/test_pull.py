@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -204,3 +205,56 @@ def test_two_pulls_into_one_target_do_not_meet(place: Place) -> None:
     ran.ended(place, run)
     with _alone(place.home, target_of(run, None), run), pytest.raises(errors.Refused, match="another pull"):
         pull(place.home, run)
+
+
+def test_what_nobody_changed_is_known_by_one_question(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    from outlive.runs import pull as verb
+    from outlive.transport.talk import Talk
+
+    run = ran.start(place)
+    ran.ended(place, run)
+    ran.until(place, run, lambda s: not s["supervised"])
+    time.sleep(0.2)  # what was just written is not trusted by its times
+    first = pull(place.home, run)
+    asked: list[str] = []
+    exchange = Talk._exchange
+
+    def counted(self: Talk, name: str, *args: object, **options: object) -> object:
+        asked.append(name)
+        return exchange(self, name, *args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Talk, "_exchange", counted)
+    again = pull(place.home, run)
+    assert asked == ["run_manifest"]
+    assert (again.entries, again.delivery, again.bytes, again.levels) == (
+        first.entries,
+        "proved",
+        first.bytes,
+        first.levels,
+    )
+    assert place.home.state().runs[run].delivery == "proved"
+
+    # other bytes with the old size and the old time, here: found, kept aside, and brought again
+    mine = first.dir / "out/best.json"
+    good, info = mine.read_bytes(), mine.stat()
+    mine.write_bytes(b"[" + good[1:])
+    os.utime(mine, ns=(info.st_atime_ns, info.st_mtime_ns))
+    mended = pull(place.home, run)
+    assert mine.read_bytes() == good and list(mended.kept) == ["out/best.json"]
+
+    # and there: its time of change differs, so that the box gives its whole answer
+    theirs = ran.work_of(place, run) / "out/best.json"
+    info = theirs.stat()
+    theirs.write_bytes(b"[" + good[1:])
+    os.utime(theirs, ns=(info.st_atime_ns, info.st_mtime_ns))
+    looks: list[bool] = []
+    read = verb.read_changed
+
+    def looked(*args: object, **options: object) -> object:
+        left = read(*args, **options)  # type: ignore[arg-type]
+        looks.append(left is not None)
+        return left
+
+    monkeypatch.setattr(verb, "read_changed", looked)
+    pull(place.home, run)
+    assert looks == [True]
