@@ -115,7 +115,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser of the whole command line, or with ``only`` one that knows the flags of that verb alone."""
+    """Return the parser of the whole command line, or with ``only`` that of one verb; "" names all, without flags."""
     parser = Parser(
         prog="outlive",
         usage="outlive [VERB] [...]",
@@ -128,7 +128,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     for name, line in VERBS.items():
         if only in (None, name):
             _module(name).add_parser(below)
-        else:
+        elif not only:
             below.add_parser(name, help=line, add_help=False)
     return parser
 

@@ -22,11 +22,11 @@ Kind = Literal["local", "alias", "url"]
 EXAMPLES = ("mybox", "root@203.0.113.5:2222", "ssh -p 12345 root@connect.example.com", "local:")
 """One of each form, for messages."""
 
-_HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?\Z")
-_USER = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.@+=$\\-]*\Z")
-_ALIAS = re.compile(r"[^\s@:/\\'\"`$;&|<>(){}*?!#,-][^\s@:/\\'\"`$;&|<>(){}*?!#,]*\Z")
-_PASSWORD = re.compile(r"^\s*(password|passwd|pwd|pass|密码|登录密码|口令)\s*([:=：]|$)", re.IGNORECASE)
-_INVISIBLE = re.compile("[\u200b-\u200f\u2028-\u202e\u2060\ufeff]")
+_HOST = r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?\Z"
+_USER = r"[A-Za-z0-9_.][A-Za-z0-9_.@+=$\\-]*\Z"
+_ALIAS = r"[^\s@:/\\'\"`$;&|<>(){}*?!#,-][^\s@:/\\'\"`$;&|<>(){}*?!#,]*\Z"
+_PASSWORD = r"(?i)^\s*(password|passwd|pwd|pass|密码|登录密码|口令)\s*([:=：]|$)"
+_INVISIBLE = "[\u200b-\u200f\u2028-\u202e\u2060\ufeff]"
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,9 @@ def _local(text: str) -> Address:
 
 def _the_line(text: str) -> str:
     """Pick the one line that names a machine out of a paste, with full-width and invisible characters undone."""
-    plain = _INVISIBLE.sub("", unicodedata.normalize("NFKC", text)).replace("\\\n", " ")
+    plain = re.sub(_INVISIBLE, "", unicodedata.normalize("NFKC", text)).replace("\\\n", " ")
     lines = [re.sub(r"^[$>#%]\s+", "", raw.strip()).strip("`").strip() for raw in plain.splitlines()]
-    lines = [line for line in lines if line and not _PASSWORD.match(line)]
+    lines = [line for line in lines if line and not re.match(_PASSWORD, line)]
     ssh_lines = [line for line in lines if re.match(r"(\S*/)?ssh(\.exe)?\s|ssh://", line)]
     if len(ssh_lines) > 1 and len(set(ssh_lines)) > 1:
         raise _bad(f"{len(ssh_lines)} ssh lines; paste the one that is meant", ssh_lines[0])
@@ -188,12 +188,12 @@ def _one_word(word: str, line: str) -> Address:
             why=["keys only: a password in an address ends up in shell histories and process lists"],
             next=[["outlive", "up", original.replace(":***", "")]],
         )
-    if user and not _USER.match(user):
+    if user and not re.match(_USER, user):
         raise _bad(f"{user!r} is not a user name", line, understood=[f"host {hostport}"])
     host, port = _host_and_port(hostport, line, understood=[f"user {user}"] if user else [])
     plain_name = not separator and not user and port is None and "." not in host and ":" not in host
     if plain_name:
-        if not _ALIAS.match(host):
+        if not re.match(_ALIAS, host):
             raise _bad(f"{host!r} is neither a host nor an ssh alias", line)
         return Address("alias", alias=host, original=original)
     return Address("url", user=user or None, host=host, port=port, root=root, original=original)
@@ -220,7 +220,7 @@ def _host_and_port(text: str, line: str, understood: list[str]) -> tuple[str, in
             line,
             [*understood, f"host {host}"],
         )
-    if not _HOST.match(host) and not (not colon and _ALIAS.match(host)):
+    if not re.match(_HOST, host) and not (not colon and re.match(_ALIAS, host)):
         raise _bad(f"{host!r} is not a host name", line, understood=understood)
     if re.fullmatch(r"[0-9.]+", host) and "." in host:
         import ipaddress

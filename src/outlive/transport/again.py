@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
 import zlib
 from collections.abc import Mapping
@@ -25,13 +24,15 @@ WHOLE_SECONDS_S = 1.5
 """By how much the clocks may differ before it is a jump: the wall clock comes in whole seconds."""
 FULL_EVERY_S = 600.0
 """How old a kept answer may be by this machine's clock: then the box's whole word is asked for again."""
-_SHAPE = {
-    "mark": re.compile(r"[0-9a-f]{64}"),
-    "pids": re.compile(r"(\d+:\d+( \d+:\d+)*)?"),
-    "runs": re.compile(r"([A-Za-z0-9._-]+/\d+( [A-Za-z0-9._-]+/\d+)*)?"),
-    "script": re.compile(r"quick-[0-9a-f]{16}\.sh"),
-    "up": re.compile(r"\d+(\.\d+)?"),
+_HEX = "0123456789abcdef"
+_MADE_OF = {
+    "mark": _HEX,
+    "pids": "0123456789: ",
+    "runs": "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/ ",
+    "script": _HEX + "quick-.sh",
+    "up": "0123456789.",
 }
+"""What the words of a mark are made of: they go into a command. (Expressions would take longer to make ready.)"""
 
 
 class Memory:
@@ -48,7 +49,7 @@ class Memory:
             data = json.loads(path.read_bytes())
             kept = Kept(path, data["mark"], data["frames"])
             sound = data["question"] == self._question(request) and all(
-                shape.fullmatch(kept.mark[key]) for key, shape in _SHAPE.items()
+                set(kept.mark[key]) <= set(made_of) for key, made_of in _MADE_OF.items()
             )
         except (OSError, ValueError, KeyError, TypeError):
             return None
