@@ -9,8 +9,11 @@ from outlive import errors
 from outlive.schedulers.base import PARTS, Part, Polled, Reply, Status, Submitted
 from outlive.schedulers.refusals import At, explain
 from outlive.transport.agent import Caller, Frame, Refused
+from outlive.wire.clock import wall_s
 
 CAPABILITIES = frozenset({"exec", "files", "live_log", "signal"})
+AHEAD_S = 30.0
+"""A box whose clock differs by more is told so with each status: times of its records are by its clock."""
 _WHY_NOT = {
     "durable": "our supervisor brings no storage of its own",
     "meter": "our supervisor works on the box; what bills is the platform",
@@ -59,6 +62,7 @@ class BareScheduler:
         head = frames[0][0] if frames else {}
         if head.get("t") != "box" or head.get("nonce") != nonce:
             raise errors.Unreachable(f"{self._at.name} did not answer this question but another", place=self._at.name)
+        ahead_s = float(head.get("wall_s", wall_s())) - wall_s()
         statuses: dict[str, Status] = {}
         parts: dict[str, dict[str, Part]] = {}
         absent = set()
@@ -67,6 +71,8 @@ class BareScheduler:
                 absent.add(header["run"])
             elif header["t"] == "run":
                 statuses[header["run"]] = header["status"]
+                if abs(ahead_s) > AHEAD_S:
+                    statuses[header["run"]]["clock_ahead_s"] = round(ahead_s, 1)
             elif header["t"] in PARTS:
                 piece = Part(int(header["from"]), payload, int(header["size"]))
                 parts.setdefault(header["run"], {})[header["t"]] = piece

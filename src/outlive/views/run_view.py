@@ -76,7 +76,8 @@ def checkpoint_text(status: dict[str, Any], now_w: float | None = None) -> str:
     if not found:
         return WORDS["no checkpoint"]
     at = f"step {found['step']}" if found.get("step") is not None else one_line(str(found.get("path", "")))
-    age = max(0.0, (now_w if now_w is not None else time.time()) - float(found["w"])) if found.get("w") else None
+    there_w = (now_w if now_w is not None else time.time()) + float(status.get("clock_ahead_s", 0.0))
+    age = max(0.0, there_w - float(found["w"])) if found.get("w") else None
     return WORDS["checkpoint"].format(
         step=at, ago=amounts.ago(age), size=amounts.size(found.get("bytes")), level=found.get("level") or "not yet"
     )
