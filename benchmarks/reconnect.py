@@ -1,7 +1,8 @@
-"""reconnect.py [--reconnects N] [--seed S]: log lines lost or doubled while followers are killed again and again.
+"""reconnect.py [--reconnects N] [--seed S]: log lines lost or doubled while a log's followers are cut off.
 
-The work writes 10,000 lines a second; each follower continues where the last one died. At the end the log here must be
-the log there, byte for byte.
+The work writes 10,000 lines a second. Half of the reconnects follow a `kill -9` of the follower at a random moment, the
+other half a cut of its ssh connection at a random byte, also within the log-in. At the end the log here must be the log
+there, byte for byte.
 """
 
 import argparse
@@ -9,19 +10,22 @@ import os
 import random
 import signal
 import sys
-import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
-from outlive.runs import demo_work
-from outlive.runs.home import Home
-from outlive.runs.job import Job, Stage
-from outlive.runs.look import Mirror
-from outlive.runs.run import run
-from outlive.runs.up import up
-from outlive.runs.watch import once
-from outlive.wire.names import BoxFiles
+from onebox import OneBox, boxes_here, load, one_box, ssh_box
 
+from outlive.errors import PlaceError, TimeOver
+from outlive.runs.look import Mirror
+from outlive.runs.watch import once
+
+SHORTEST_S, LONGEST_S = 0.02, 0.5
+"""How long a follower lives before it is killed."""
+FEWEST_BYTES, MOST_BYTES = 200, 100_000
+"""After how many bytes from the box a connection is cut; a log-in takes about 5,000."""
+LOOKS_MAX = 8
+END_S = 300.0
 WORK = """
 import sys, time
 n, began = 0, time.monotonic()
@@ -34,60 +38,96 @@ while True:
 """
 
 
+@dataclass
+class Count:
+    """What was done, and what came of it."""
+
+    reconnects: int = 0
+    lines: int = 0
+    lost: int = 0
+    doubled: int = 0
+    same: bool = True
+
+
 def main() -> int:
     """Print what was counted; 1 when a line is lost or doubled."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--reconnects", type=int, default=30)
+    parser.add_argument("--reconnects", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="outlive-reconnect-") as base:
-        box = BoxFiles(base + "/box")
-        try:
-            lines, lost, doubled, killed = measure(Path(base), box, args.reconnects, random.Random(args.seed))
-        finally:
-            demo_work.end_processes(box)
-    print(f"  {args.reconnects} reconnects, {killed} killed: {lines} lines, {lost} lost, {doubled} doubled")
-    print(f"  wanted: none   {'ok' if not lost and not doubled else 'WRONG'}")
-    return 1 if lost or doubled else 0
+    dice = random.Random(args.seed)
+    wrong = 0
+    over_ssh = boxes_here()
+    half = args.reconnects // 2 if over_ssh else args.reconnects
+    began = time.monotonic()
+    with one_box(WORK) as box:
+        wrong += told("followers killed", compared(box, kills(box, half, dice)), began)
+    if over_ssh:
+        began = time.monotonic()
+        # the log of so many seconds must fit: 240 kB a second
+        with ssh_box(WORK, disk_mb=128 + args.reconnects) as box:
+            wrong += told("connections cut", compared(box, cuts(box, args.reconnects - half, dice)), began)
+    print(f"  wanted: none lost, none doubled, {load()}   {'WRONG' if wrong else 'ok'}")
+    return 1 if wrong else 0
 
 
-def measure(base: Path, box: BoxFiles, reconnects: int, dice: random.Random) -> tuple[int, int, int, int]:
-    """Return (lines, lost, doubled, followers that were killed)."""
-    project = base / "project"
-    project.mkdir()
-    (project / "work.py").write_text(WORK)
-    home = Home(base / "client")
-    place = up(home, ["local:"], root=str(base / "box"), python=sys.executable, budget_s=2.0).place
-    job = Job("talk", (Stage("main", ("python", "work.py")),), project)
-    name = run(home, job, place).run
-    killed = sum(follow_and_die(home, name, dice.uniform(0.02, 0.6)) for _ in range(reconnects))
-    place.call("run_ask", {"run": name, "ask": {"id": "stop", "kind": "stop", "grace_s": 1.0}, "wait_s": 30})
-    files = box.run(name)
-    while not os.path.exists(files.done):
+def told(name: str, count: Count, began: float) -> int:
+    """Print one line; 1 when something is wrong."""
+    print(
+        f"  {count.reconnects:5} {name:17} {count.lines:9} lines, {count.lost} lost, {count.doubled} doubled, "
+        f"{'the same bytes' if count.same else 'OTHER BYTES'}   {time.monotonic() - began:.0f} s",
+        flush=True,
+    )
+    return 0 if count.same and not count.lost and not count.doubled else 1
+
+
+def kills(box: OneBox, reconnects: int, dice: random.Random) -> int:
+    """Follow in processes of their own that are killed. Returns how many were."""
+    killed = 0
+    while killed < reconnects:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                while True:
+                    once(box.home, box.home.run_of(box.name))
+            finally:
+                os._exit(1)
+        time.sleep(dice.uniform(SHORTEST_S, LONGEST_S))
+        os.kill(pid, signal.SIGKILL)
+        killed += os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+    return killed
+
+
+def cuts(box: OneBox, reconnects: int, dice: random.Random) -> int:
+    """Follow over connections that end after a random number of bytes. Returns how many ended so."""
+    done = 0
+    while done < reconnects:
+        box.link.set(cut_down=int(FEWEST_BYTES * (MOST_BYTES / FEWEST_BYTES) ** dice.random()))
+        box.link.cut()
+        for _ in range(LOOKS_MAX):
+            try:
+                once(box.home, box.home.run_of(box.name), timeout_s=20.0)
+            except (PlaceError, TimeOver):
+                done += 1
+                break
+    box.link.set(cut_down=0)
+    box.link.cut()
+    return done
+
+
+def compared(box: OneBox, reconnects: int) -> Count:
+    """End the run, read what is left of its log, and compare."""
+    ask = {"id": "stop", "kind": "stop", "grace_s": 1.0}
+    box.place.call("run_ask", {"run": box.name, "ask": ask, "wait_s": 30})
+    end = time.monotonic() + END_S
+    while not os.path.exists(box.files.done) and time.monotonic() < end:
         time.sleep(0.1)
-    mirror = Mirror(home, name, place.box.box_id)
-    while mirror.offsets()["log"] < os.path.getsize(files.log):
-        once(home, home.run_of(name))
-    there, here = Path(files.log).read_bytes().splitlines(), mirror.path("log").read_bytes().splitlines()
-    return len(there), len(set(there) - set(here)), len(here) - len(set(here)), killed
-
-
-def follow_and_die(home: Home, name: str, after_s: float) -> int:
-    """Follow in a process of its own; 1 when it had to be killed."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            once(home, home.run_of(name))
-        finally:
-            os._exit(0)
-    end = time.monotonic() + after_s
-    while time.monotonic() < end:
-        if os.waitpid(pid, os.WNOHANG)[0]:
-            return 0
-        time.sleep(0.002)
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    return 1
+    mirror = Mirror(box.home, box.name, box.place.box.box_id)
+    while mirror.offsets()["log"] < os.path.getsize(box.files.log) and time.monotonic() < end:
+        once(box.home, box.home.run_of(box.name))
+    there, here = Path(box.files.log).read_bytes(), mirror.path("log").read_bytes()
+    lines, ours = there.splitlines(), here.splitlines()
+    return Count(reconnects, len(lines), len(set(lines) - set(ours)), len(ours) - len(set(ours)), there == here)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ import pkgutil
 import signal
 import subprocess
 import sys
-import uuid
 from typing import Any, Dict, List, Optional
 
 from outlive.onbox.context import Context, read_json
@@ -79,7 +78,7 @@ def start_attempt(context: Context, stage: str, stages: List[Dict[str, Any]]) ->
     files = run.attempt(number)
     os.makedirs(files.dir, exist_ok=True)
     os.makedirs(run.control, exist_ok=True)
-    record = {"attempt": number, "stage": stage, "uuid": uuid.uuid4().hex, "stages": stages}
+    record = {"attempt": number, "stage": stage, "uuid": os.urandom(16).hex(), "stages": stages}
     write_aside(os.path.join(files.dir, "attempt.json"), json.dumps(record).encode("utf-8"))
     with open(files.exit_new, "wb") as handle:
         handle.write(b" " * 256)

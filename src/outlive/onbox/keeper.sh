@@ -13,20 +13,21 @@ IFS= read -r payload || payload='{}'
 exec </dev/null 2>>"$a/keeper.err"
 trap '' HUP INT TERM
 
-start_of() {  # prints the start ticks of a pid, or nothing when it is gone or a zombie
+start_of() {  # sets `ticks` to the start of a pid, or to nothing when it is gone or a zombie; starts no process
+  ticks=
   if [ -r /proc/self/stat ]; then
     { IFS= read -r stat </proc/"$1"/stat; } 2>/dev/null || return 0
     set -- ${stat##*) }
-    [ "$1" = Z ] || echo "${20}"
+    [ "$1" = Z ] || ticks=${20}
   else
-    kill -0 "$1" 2>/dev/null && echo 0
+    ! kill -0 "$1" 2>/dev/null || ticks=0
   fi
 }
 
 supervised() {
   { read -r spid sticks <"$dir/supervisor"; } 2>/dev/null || return 1
-  now=$(start_of "$spid")
-  [ -n "$now" ] && { [ "$now" = "$sticks" ] || [ "$now" = 0 ]; }
+  start_of "$spid"
+  [ -n "$ticks" ] && { [ "$ticks" = "$sticks" ] || [ "$ticks" = 0 ]; }
 }
 
 beat() {  # in place, so that a full disk takes it too
@@ -67,7 +68,8 @@ if [ "$mode" = work ]; then
     status=$?
     # a trapped signal ends `wait` early, with the child still there
     kill -0 "$work" 2>/dev/null || break
-    [ -n "$(start_of "$work")" ] || break
+    start_of "$work"
+    [ -n "$ticks" ] || break
   done
   # a disk that takes no writes may take some again; until then nobody but us knows the status
   until record_exit "$status"; do [ -d "$a" ] && newest || break; sleep 2; done

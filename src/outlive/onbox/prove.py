@@ -5,7 +5,6 @@ import os
 from typing import Any, Dict, List, Tuple
 
 from outlive.artifacts.manifest import Roster, infer, scan
-from outlive.artifacts.structure import prove
 from outlive.wire.names import sync_files
 from outlive.wire.values import LEVELS, Entry
 
@@ -44,6 +43,8 @@ def checkpoint(request: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def _prove_one(path: str, relative: str, level: str, role: str) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+    from outlive.artifacts.structure import prove  # the supervisor imports this file for ``baseline`` alone
+
     sync_files([path])  # older ones are pruned on the word of this proof, and the cache dies with the power
     info = os.stat(path)
     proof = prove(path, level)
