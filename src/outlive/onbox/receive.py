@@ -19,7 +19,9 @@ from outlive.wire.names import sync_directory
 PART = ".outlive-part-"
 LARGE_BYTES = 4 << 20
 """From this size on a file is read back while it arrives."""
-FLUSH_BYTES = 32 << 20
+STEP_BYTES = 1 << 20
+"""How far behind its writer the reader may be; waking it for less costs more than it saves."""
+FLUSH_BYTES = 8 << 20
 """How much of a large file may wait for its disk."""
 WAIT_FILES, WAIT_BYTES = 256, 32 << 20
 """How many small files become durable at once."""
@@ -41,9 +43,10 @@ class Behind:
     """Reads a file back in a thread, right behind its writer, and gives what arrived to the disk as it goes."""
 
     def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._file = open(path, "rb", buffering=0)
         self._digest = hashlib.sha256()
         self._error: Optional[BaseException] = None
+        self._told = 0
         self._words = queue.Queue()  # type: queue.Queue[int]
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -53,10 +56,13 @@ class Behind:
 
     def upto(self, size: int) -> None:
         """Say that the file now holds ``size`` bytes."""
-        self._words.put(size)
+        if size >= self._told + STEP_BYTES:
+            self._told = size
+            self._words.put(size)
 
-    def end(self) -> str:
-        """Return the digest of all that lies there. Raises what reading it raised."""
+    def end(self, size: int) -> str:
+        """Return the digest of all ``size`` bytes that lie there. Raises what reading them raised."""
+        self._words.put(size)
         self.close()
         if self._error is not None:
             raise self._error
@@ -64,27 +70,27 @@ class Behind:
 
     def close(self) -> None:
         """Stop reading; may be called twice."""
-        if self._fd >= 0:
+        if not self._file.closed:
             self._words.put(-1)
             self._thread.join()
             self._flushes.put(-1)
             self._flusher.join()
-            os.close(self._fd)
-            self._fd = -1
+            self._file.close()
 
     def _run(self) -> None:
         at = flushed = 0
+        buffer = memoryview(bytearray(256 * 1024))  # one, used again: fresh memory costs more than the copy
         try:
             while True:
                 size = self._words.get()
                 if size < 0:
                     return
                 while at < size:
-                    data = os.pread(self._fd, min(1 << 20, size - at), at)
-                    if not data:
+                    count = self._file.readinto(buffer[: size - at])
+                    if not count:
                         raise Torn("the part file became shorter")
-                    self._digest.update(data)
-                    at += len(data)
+                    self._digest.update(buffer[:count])
+                    at += count
                 if at - flushed >= FLUSH_BYTES:
                     flushed = at
                     self._flushes.put(at)
@@ -94,7 +100,7 @@ class Behind:
     def _flush(self) -> None:
         while self._flushes.get() >= 0:
             try:
-                os.fsync(self._fd)
+                os.fsync(self._file.fileno())
             except OSError:
                 return  # told by the last one, when the file is whole
 
@@ -108,6 +114,9 @@ class Receiver:
         self._part: Optional[Part] = None
         self._behind: Optional[Behind] = None
         self._waiting: List[Tuple[Dict[str, Any], Part]] = []
+        self._namer: Optional[threading.Thread] = None
+        self._ready = queue.Queue()  # type: queue.Queue[List[Tuple[Dict[str, Any], Part]]]
+        self._error: Optional[BaseException] = None
         self._waiting_bytes = 0
         self._folders = set()  # type: set[str]
         self.written: List[str] = []
@@ -115,7 +124,9 @@ class Receiver:
         self.wrong: Dict[str, str] = {}
 
     def take(self, header: Dict[str, Any], payload: bytes) -> None:
-        """Take one frame."""
+        """Take one frame. Raises what giving names raised."""
+        if self._error is not None:
+            raise self._error
         if header["t"] == "file":
             self._close()
             self._open(header)
@@ -130,6 +141,9 @@ class Receiver:
         """All came."""
         self._close()
         self._name()
+        self._named()
+        if self._error is not None:
+            raise self._error
         for folder in self._folders:
             if os.path.isdir(folder):
                 sync_directory(folder)
@@ -138,13 +152,12 @@ class Receiver:
         """Close what is open: the connection was cut, or all is done. Files that were whole get their names."""
         try:
             self._name()
+            self._named()
         finally:
             if self._behind is not None:
                 self._behind.close()
             if self._part is not None:
                 self._part.close()
-            for _, part in self._waiting:
-                part.close()
 
     def _open(self, item: Dict[str, Any]) -> None:
         target = inside(self._base, item["path"])
@@ -199,10 +212,12 @@ class Receiver:
     def _compare(self, item: Dict[str, Any], part: Part, behind: Optional[Behind]) -> bool:
         """Whether what lies there, all of it, has the digest that was announced."""
         if behind is not None:
-            sha256 = behind.end()
+            sha256 = behind.end(part.at)
         else:
             with open(item["part"], "rb") as handle:
                 sha256 = hashlib.sha256(handle.read()).hexdigest()
+        if os.path.getsize(item["part"]) != part.at:
+            raise Torn("somebody else writes the same part")
         if sha256 == item.get("sha256"):
             return True
         if part.at >= item["bytes"]:
@@ -211,8 +226,33 @@ class Receiver:
         return False
 
     def _name(self) -> None:
-        """Make what waits durable and give it its names."""
-        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        """Let what waits become durable and get its names, while the next files arrive."""
+        if not self._waiting:
+            return
+        if self._namer is None:
+            self._namer = threading.Thread(target=self._give_names, daemon=True)
+            self._namer.start()
+        self._ready.put(self._waiting)
+        self._waiting, self._waiting_bytes = [], 0
+
+    def _named(self) -> None:
+        """Wait until all that was handed over has its names."""
+        if self._namer is not None:
+            self._ready.put([])
+            self._namer.join()
+            self._namer = None
+
+    def _give_names(self) -> None:
+        while True:
+            waiting = self._ready.get()
+            if not waiting:
+                return
+            try:
+                self._make_durable(waiting)
+            except BaseException as error:  # told by the next frame, or at the end
+                self._error = self._error or error
+
+    def _make_durable(self, waiting: List[Tuple[Dict[str, Any], Part]]) -> None:
         try:
             if len(waiting) > 1 and hasattr(os, "posix_fadvise"):
                 for _, part in waiting:  # all begin to be written, so that one wait serves for many

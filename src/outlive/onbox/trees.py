@@ -198,8 +198,6 @@ def push(box: BoxFiles, source: IO[bytes], answer: Callable[[Dict[str, Any]], No
 
     A frame ``claim`` names paths that are copies once all is here: at once, or when all that was sent is right.
     """
-    from outlive.onbox import scan
-
     receiver: Optional[Receiver] = None
     base = ""
     claims: List[str] = []
@@ -210,8 +208,7 @@ def push(box: BoxFiles, source: IO[bytes], answer: Callable[[Dict[str, Any]], No
                 answer(have(request, os.path.join(box.dir, SEEN)))
                 base = expand(request["base"])
             elif header["t"] == "claim" and receiver is None:
-                scan.claim(box, header["paths"])
-                answer({"claimed": True})
+                answer({"claimed": _claim(box, header["paths"])})
             elif header["t"] == "claim":
                 claims = header["paths"]
             else:
@@ -223,11 +220,20 @@ def push(box: BoxFiles, source: IO[bytes], answer: Callable[[Dict[str, Any]], No
     finally:
         if receiver is not None:
             receiver.drop()
-    claimed = bool(claims) and not receiver.wrong
-    if claimed:
-        scan.claim(box, claims)
+    claimed = bool(claims) and not receiver.wrong and _claim(box, claims)
     answer({"written": receiver.written, "wrong": receiver.wrong, "claimed": claimed})
     _remember(box, base, receiver)  # nobody waits for it
+
+
+def _claim(box: BoxFiles, paths: List[str]) -> bool:
+    """Take note that these are copies. Where that fails all arrived still; the caller asks again, and hears why."""
+    from outlive.onbox import scan
+
+    try:
+        scan.claim(box, paths)
+    except OSError:
+        return False
+    return True
 
 
 def _remember(box: BoxFiles, base: str, receiver: Receiver) -> None:

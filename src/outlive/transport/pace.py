@@ -8,8 +8,10 @@ import types
 from collections.abc import Callable
 from typing import IO
 
-PIECE_BYTES = 16 * 1024
-"""Small enough that a slow line (1 kB/s) still moves one within STALL_S."""
+PIECE_BYTES, LARGEST_PIECE_BYTES = 16 * 1024, 64 * 1024
+"""Small enough that a slow line (1 kB/s) still moves one within STALL_S; larger while the line is fast."""
+FAST_S = 0.05
+"""A piece that is taken within so long leaves room for a larger one."""
 STALL_S = 60.0
 """How long a transfer may stand still."""
 
@@ -56,17 +58,21 @@ class PacedWriter:
 
     def __init__(self, sink: IO[bytes], pace: Pace) -> None:
         self._sink, self._pace = sink, pace
+        self._piece_bytes = PIECE_BYTES
 
     def write(self, data: bytes) -> int:
         view = memoryview(data)
         while view:
+            began_s = time.monotonic()
             # What stands behind the pipe of a stream that was given up is closed: that is a broken pipe too.
             try:
-                count = self._sink.write(view[:PIECE_BYTES])
+                count = self._sink.write(view[: self._piece_bytes])
             except ValueError as error:
                 raise BrokenPipeError(str(error)) from error
             view = view[count or 0 :]
             self._pace.moved()
+            fast = time.monotonic() - began_s < FAST_S
+            self._piece_bytes = LARGEST_PIECE_BYTES if fast else PIECE_BYTES
         return len(data)
 
     def flush(self) -> None:

@@ -26,6 +26,13 @@ from outlive.wire.names import BoxFiles
 
 
 @pytest.fixture
+def agent(agent: Agent) -> Agent:
+    """An agent on a box that was met: it takes note of what is pushed."""
+    agent.call("hello")
+    return agent
+
+
+@pytest.fixture
 def src(tmp_path: Path) -> Path:
     top = tmp_path / "src"
     (top / "sub/.hidden").mkdir(parents=True)
@@ -210,6 +217,7 @@ def test_what_was_just_written_is_believed_when_it_was_much(tmp_path: Path, monk
     monkeypatch.setattr(trees, "REMEMBER_BYTES", 10)
     box, base = BoxFiles(str(tmp_path)), str(tmp_path / "dst")
     os.makedirs(box.dir)
+    Path(box.box_id).write_text("0" * 32 + "\n")
     sha256 = hashlib.sha256(b"content of it").hexdigest()
     entry: dict[str, Any] = {"path": "f", "bytes": 13, "sha256": sha256, "mode": 0o600, "mtime_ns": 10**18 + 7}
     said: list[dict[str, Any]] = []
