@@ -5,9 +5,7 @@ A module is imported by the call that needs it: every poll of every watcher pays
 
 import json
 import os
-import shutil
 import sys
-import uuid
 from typing import IO, Any, Callable, Dict, List
 
 from outlive.onbox.refused import Refused
@@ -26,6 +24,8 @@ def _answer(out: IO[bytes], data: Dict[str, Any]) -> None:
 
 def _make_box_id(box: BoxFiles) -> None:
     """Give this box its id; of several first contacts at once exactly one wins, and none leaves half an id."""
+    import uuid
+
     aside = "%s.%s" % (box.box_id, uuid.uuid4().hex)
     write_aside(aside, uuid.uuid4().hex.encode("ascii") + b"\n")
     try:
@@ -340,6 +340,7 @@ def purge(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[byt
 
     Answers with every path that was removed.
     """
+    import shutil
     import time
 
     from outlive.onbox import start
