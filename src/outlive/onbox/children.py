@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import tempfile
-from typing import Any, Callable, Dict, List, Optional
+from typing import IO, Any, Callable, Dict, List, Optional
 
 from outlive.onbox.context import program
 from outlive.wire.clock import boot_s
@@ -23,7 +23,7 @@ class Child:
         self.name = name
         self.deadline_b = boot_s() + deadline_s
         # answers go to an unnamed file: a pipe that nobody reads could block the child for ever
-        self._out = tempfile.TemporaryFile(dir=_scratch())
+        self._out = _scratch()
         self._process = subprocess.Popen(
             program() + ["child", name],
             stdin=subprocess.PIPE,
@@ -134,6 +134,14 @@ class Crew:
         self._running, self._waiting, self._keys = [], [], {}
 
 
-def _scratch() -> Optional[str]:
-    """Prefer memory for a child's answer: it must work on a full disk."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+def _scratch() -> IO[bytes]:
+    """Return an unnamed file for a child's answer: in memory where the system can, or it would fail on a full disk.
+
+    Not in /dev/shm: that is the work's, often 64 MB in all, and full when its loaders are.
+    """
+    if hasattr(os, "memfd_create"):
+        try:
+            return os.fdopen(os.memfd_create("outlive-answer"), "w+b")
+        except OSError:
+            pass  # a kernel that has not heard of it
+    return tempfile.TemporaryFile()
