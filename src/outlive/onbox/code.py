@@ -144,10 +144,12 @@ class _Making:
     def receive(self, frames: Iterator[Tuple[Dict[str, Any], bytes]]) -> None:
         """Write what the part lacks, compare all of it with the manifest where it lies, and give it its name."""
         target = self._box.snapshot(self._digest)
+        arriving = _Arriving(frames)
+        arriving.begin()  # a caller that finds too little room ends here, and nothing was changed
         os.makedirs(self._box.code, exist_ok=True)
         with Part(self._part, self.begun) as sink:
             try:
-                self._write(_Sink(sink), _Arriving(frames))
+                self._write(_Sink(sink), arriving)
                 self._compare()
             except BadSnapshot:
                 _unlink(self._part)
@@ -248,6 +250,13 @@ class _Arriving:
 
     def __init__(self, frames: Iterator[Tuple[Dict[str, Any], bytes]]) -> None:
         self._frames, self._data, self._at = frames, b"", 0
+
+    def begin(self) -> None:
+        """Wait for the first bytes, or for the end frame where none are missing. Raises Torn at a caller's end."""
+        for head, payload in self._frames:
+            if head.get("t") == "data" and payload:
+                self._data = payload
+                return
 
     def hand_on(self, size: int, out: _Sink) -> None:
         """Give the next ``size`` bytes to ``out``."""

@@ -129,6 +129,13 @@ TABLE: tuple[Refusal, ...] = (
         "log in once by hand (outlive ssh) and read what it says",
     ),
     Refusal(
+        "no-processes",
+        r"(cannot|can't|could not) fork|fork: .*Resource temporarily unavailable|fork failed|No more processes",
+        Unreachable,
+        "{place} lets us in and can start no more processes",
+        "its limit of processes is reached: some must end first; what runs there goes on",
+    ),
+    Refusal(
         "needs-terminal",
         r"(does(n't| not) support|requires?|must have|No|without) (a )?(PTY|pty|TTY|tty)"
         r"|PTY allocation request failed",

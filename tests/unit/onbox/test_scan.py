@@ -46,6 +46,8 @@ def test_a_restored_old_time_does_not_hide_a_file(tmp_path):
 def test_pushed_data_is_claimed_and_what_is_written_there_later_is_not(tmp_path):
     box = BoxFiles(str(tmp_path))
     os.makedirs(box.dir)
+    with open(box.box_id, "w") as out:
+        out.write("0123456789abcdef\n")
     put(tmp_path / "data" / "set.bin")
     scan.claim(box, [str(tmp_path / "data")])
     time.sleep(0.05)
