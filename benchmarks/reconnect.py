@@ -1,8 +1,8 @@
 """reconnect.py [--kills N] [--cuts N] [--seed S]: log lines lost or doubled while a log's followers are cut off.
 
-The work writes 10,000 lines a second. Its followers are killed with `kill -9` at random moments, and on another box the
-ssh connection of one is cut at random bytes, also within the log-in. At the end the log here must be the log there, byte
-for byte.
+The work writes 10,000 lines a second. Its followers are killed with `kill -9` at random moments, and on another box
+the ssh connection of one is cut at random bytes, also within the log-in. At the end the log here must be the log there,
+byte for byte.
 """
 
 import argparse

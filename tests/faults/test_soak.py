@@ -94,3 +94,19 @@ def test_what_was_found_is_counted_in_its_column(tmp_path):
     assert status == 1
     assert "| kill -9 of the work | 6 | 1 | 1 | 1 | 1 | 1 | 0.5 s | 2.0 s |" in table
     assert said.count("planted") == 5
+
+
+def test_damage_that_could_be_known_is_told_from_damage_that_could_not(tmp_path):
+    sys.path.insert(0, str(SOAK))
+    try:
+        from rounds import could_be_known
+    finally:
+        sys.path.remove(str(SOAK))
+    path = tmp_path / "step-000010.json"
+    path.write_text('{"state": "x"}')
+    said = [{"path": "ckpt/step-000005.json", "sha256": "a"}, {"path": "ckpt/step-000010.json", "sha256": "b"}]
+    assert not could_be_known(path, said)
+    assert could_be_known(path, [*said, {**said[1], "sha256": "c"}]), "other bytes were seen before"
+    assert could_be_known(path, [{**said[0], "sha256": "b"}, said[1]]), "the very bytes of another"
+    path.write_text('{"state": ')
+    assert could_be_known(path, said), "no JSON"

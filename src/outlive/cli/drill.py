@@ -1,4 +1,4 @@
-"""`outlive drill`: rehearse a job's preemptions on this machine."""
+"""`outlive drill`: rehearse a job's preemptions, on this machine or on a box."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ def add_parser(subparsers: Any) -> None:
     """Register the verb."""
     parser = subparsers.add_parser(
         "drill",
-        help="kill your job here, and see whether it resumes",
+        help="kill your job, and see whether it resumes",
         usage="outlive drill [options] [-- CMD ...]",
-        description="Runs the job on this machine, once with kill -9 at several points and once undisturbed, and "
-        "compares what both print: does it resume, from which step, and what is forgotten. Without a command "
-        "outlive.toml decides. Ends with 1 when the job loses more than the steps since its last save.",
+        description="Runs the job on this machine, or with --on on a box, in a directory of its own: once with kill -9 "
+        "at several points and once undisturbed, and compares what both print: does it resume, from which step, and "
+        "what is forgotten. Without a command outlive.toml decides. Ends with 1 when the job loses more than the steps "
+        "since its last save.",
     )
+    parser.add_argument("--on", default="", metavar="BOX", help="rehearse on this box (default: this machine)")
     parser.add_argument("--kills", type=int, default=3, metavar="N", help="how often it is killed (default: 3)")
     parser.add_argument(
         "--limit", default="2m", metavar="TIME", help="how long its next save is waited for (default: 2m)"
@@ -59,10 +61,11 @@ def run(args: argparse.Namespace) -> int:
     except ValueError as error:
         raise errors.UsageError(str(error), safe=safe) from error
     home = Home.default()
+    box = _box(home, args)
     with _directory(args.dir, args.keep) as base:
-        found = drill(job, base, settings, printing.note)
+        found = drill(job, base, settings, printing.note, owner=home, box=box)
         remember(home, found)
-        if args.keep:
+        if args.keep and box is None:
             printing.note(f"kept in {base}")
     printing.result(
         args,
@@ -71,6 +74,23 @@ def run(args: argparse.Namespace) -> int:
         home.ledger.secrets,
     )
     return 1 if found.verdict.broken else 0
+
+
+def _box(home: Any, args: argparse.Namespace) -> Any:
+    """Return the box to rehearse on, None for this machine."""
+    from outlive.transport.address import parse
+
+    if not args.on:
+        return None
+    box = home.box_of(args.on)
+    if parse(box.address).kind == "local":
+        return None
+    if args.keep or args.dir:
+        raise errors.UsageError(
+            f"--keep and --dir are for this machine: on {box.name} everything is removed again",
+            safe="Nothing was started.",
+        )
+    return box
 
 
 @contextmanager

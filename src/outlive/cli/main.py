@@ -22,7 +22,7 @@ VERBS: dict[str, str] = {
     "diagnose": "the root cause in a log, and what to do about it",
     "doctor": "look at a box, or this machine: what is wrong, what is unknown",
     "down": "pull what is missing, prove it, then stop the meter",
-    "drill": "kill your job here, and see whether it resumes",
+    "drill": "kill your job, and see whether it resumes",
     "explain": "known failures that fit a description; the page of one",
     "extend": "give a run more time",
     "forget": "take a box or a run off the list here; deletes nothing",

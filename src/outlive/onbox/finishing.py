@@ -25,6 +25,8 @@ class Finishing:
         self.notify = notify
         self.copied_all: Callable[[], bool] = lambda: True
         """Set by the supervisor: whether the roster is in the safe place, or none is wanted."""
+        self.retain: Callable[[], None] = lambda: None
+        """Set by the supervisor: carry out the retention of checkpoints, for the last time before the roster."""
         self.crew = Crew(1)
         self.forget()
 
@@ -35,6 +37,12 @@ class Finishing:
         self.since_b: Optional[float] = None
         self._roster_tries = 0
         self._roster_retry_b = 0.0
+
+    @property
+    def under_way(self) -> bool:
+        """Whether the roster is being made, or is."""
+        view = self.context.view
+        return self.ending is not None or view.state == "finishing" or view.ended
 
     def begin(self) -> None:
         view = self.context.view
@@ -89,8 +97,9 @@ class Finishing:
 
     def _queue_roster(self) -> None:
         context = self.context
-        if boot_s() < self._roster_retry_b:
+        if boot_s() < self._roster_retry_b or not self.crew.idle:
             return
+        self.retain()  # from here on nothing is removed: the roster must not name what is gone
         known: Dict[str, List[Any]] = {}
         for checkpoint in context.view.checkpoints.values():
             for entry in checkpoint["files"]:

@@ -8,7 +8,7 @@ is this supervisor.
 import os
 import re
 import shutil
-from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple
 
 from outlive.checkpoints.errors import CheckpointError
 from outlive.checkpoints.record import INDEX, LOCK, RECORD, Record, read_record
@@ -44,6 +44,8 @@ class Keep:
         self.newest_metric: Dict[str, Any] = {}
         self.tries: Dict[str, int] = {}
         self.retry_b: Dict[str, float] = {}
+        self.frozen: Callable[[], bool] = lambda: False
+        """Set by the supervisor: whether the run's end names its checkpoints, so that none may go."""
         self.held: Optional[List[str]] = None
         self.held_b = 0.0
 
@@ -65,7 +67,12 @@ class Keep:
         self.scan()
         if self.theirs:
             self.hold()
-        else:
+        elif not self.frozen():
+            self.prune()
+
+    def retain(self) -> None:
+        """Prune now, where that is ours to do."""
+        if self.directory and not self.theirs:
             self.prune()
 
     def scan(self, still: bool = False) -> bool:

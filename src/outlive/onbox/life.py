@@ -115,7 +115,7 @@ class Life:
             self._tick_attempt()
         elif not self._swept():
             return
-        elif self.finishing.ending is not None or view.state == "finishing":
+        elif self.finishing.under_way:
             self.finishing.tick()
         else:
             self._tick_between()

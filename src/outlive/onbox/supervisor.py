@@ -53,6 +53,8 @@ class Supervisor:
         self.sampler = Sampler(self.context)
         self.watching = Watching(self.context, Alarms, self.notifier.send)
         self.life.finishing.copied_all = self._copied_all
+        self.life.finishing.retain = self.keep.retain
+        self.keep.frozen = lambda: self.life.finishing.under_way
         self.life.lagging = lambda: self.tail.lagging
         self.life.settled = self.keep.settle
         self.pipe = PayloadPipe(self.context.run)

@@ -1,12 +1,14 @@
-"""``drill``: rehearse a job's preemptions on this machine before money is spent.
+"""``drill``: rehearse a job's preemptions, on this machine before money is spent, or on a box.
 
 The job runs with kill -9 at several points, one of them in the middle of a save, then once undisturbed and just as far,
-to compare with. Both are real runs on a box in a directory of their own; the user's ledger learns the verdict alone.
+to compare with. Both are real runs on a box in a directory of their own (``drill_stand``); the user's ledger learns the
+verdict alone.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable
@@ -16,20 +18,19 @@ from typing import TYPE_CHECKING, Any
 
 from outlive import errors
 from outlive.checkpoints.record import RECORD
-from outlive.runs import demo_work as actual
+from outlive.runs.drill_stand import Here, Stand, There
 from outlive.runs.drill_verdict import Kill, Point, Verdict, interval, judge, points_of
 from outlive.runs.home import Home
 from outlive.runs.job import Job
-from outlive.runs.place import Place, open_place
+from outlive.runs.place import open_place
 from outlive.wire.journal import read_all
-from outlive.wire.names import BoxFiles, RunFiles
+from outlive.wire.names import RunFiles
 
 if TYPE_CHECKING:
-    from outlive.ledger import LedgerState
+    from outlive.ledger import Box, LedgerState
 
 REFERENCE, KILLED = "undisturbed", "killed"
 LIMITS = {"scan_s": 0.2, "sample_s": 1.0, "grace_s": 5.0}
-AUDIT_S = 5.0
 AFTER_POINTS = 10
 """How many lines after the last return are compared at least."""
 NOTE = "drill"
@@ -55,28 +56,46 @@ class Rehearsal:
     killed: list[Point]
     verdict: Verdict
     took_s: float
+    box: str = ""
+    """Where; empty for this machine."""
     notes: list[str] = field(default_factory=list)
 
 
 Say = Callable[[str], None]
 
 
-def drill(job: Job, base: Path, settings: Settings, say: Say) -> Rehearsal:
-    """Rehearse ``job`` below the empty directory ``base``. Uses no other state; no process is left when this returns.
+def drill(
+    job: Job, base: Path, settings: Settings, say: Say, *, owner: Home | None = None, box: Box | None = None
+) -> Rehearsal:
+    """Rehearse ``job`` below the empty directory ``base``, or with ``box`` in a directory of its own on that box.
 
-    Raises WorkFailed when the job fails by itself, Unknown when nothing that it prints names a step or when it ends
-    before it can be killed.
+    Uses no other state but the keys of ``owner``; no process is left when this returns, and what could not be removed
+    is said. Raises WorkFailed when the job fails by itself, Unknown when nothing that it prints names a step, when it
+    ends before it can be killed, or when the box is restarted meanwhile; PlaceError when the box does not answer.
     """
-    rehearsal = _Drill(job, base, settings, say)
+    stand: Stand = Here(base)
+    if box is not None:
+        assert owner is not None
+        stand = There(base, owner, box, (settings.kills + 2) * (settings.start_s + settings.limit_s))
     try:
-        return rehearsal.go()
+        return _Drill(job, stand, settings, say, box.name if box is not None else "").go()
+    except errors.PlaceError as error:
+        error.safe = "Nothing of yours was touched, and nothing was found out about the job."
+        left = stand.close()
+        error.why += [left] if left else []
+        raise
     finally:
-        rehearsal.close()
+        left = stand.close()
+        if left:
+            say(left)
 
 
 def remember(home: Home, found: Rehearsal) -> None:
     """Note in the user's ledger what the drill of this snapshot found."""
-    home.ledger.append("note", drill=found.snapshot or "", command=found.command, passed=not found.verdict.broken)
+    where = {"box": found.box} if found.box else {}
+    home.ledger.append(
+        "note", drill=found.snapshot or "", command=found.command, passed=not found.verdict.broken, **where
+    )
 
 
 def passed(state: LedgerState, snapshot: str | None) -> bool:
@@ -86,8 +105,8 @@ def passed(state: LedgerState, snapshot: str | None) -> bool:
 
 
 class _Drill:
-    def __init__(self, job: Job, base: Path, settings: Settings, say: Say) -> None:
-        self.base, self.settings, self.say = base, settings, say
+    def __init__(self, job: Job, stand: Stand, settings: Settings, say: Say, where: str) -> None:
+        self.stand, self.settings, self.say, self.where = stand, settings, say, where
         self.job = replace(
             job,
             gpu="",
@@ -95,28 +114,20 @@ class _Drill:
             notify=(),
             then="keep",
             max_cost=None,
+            max_s=stand.lease_s,
             retry_max=settings.kills + 2,
             retry_wait_s=0.2,
             keep=None,
             limits={**job.limits, **LIMITS},
         )
-        self.home = Home(base / "client")
-        self.box = BoxFiles(str(base / "box"))
-        self.place: Place | None = None
+        self.home = stand.home
         self.snapshot: str | None = None
         self.notes: list[str] = []
 
-    def close(self) -> None:
-        if self.place is not None:
-            self.place.close()
-        actual.end_processes(self.box)
-
     def go(self) -> Rehearsal:
-        from outlive.runs.up import up
-
         began = time.monotonic()
-        self.place = up(self.home, ["local:"], root=str(self.base / "box"), budget_s=AUDIT_S).place
-        self.say("the job, with kills")
+        self.stand.open()
+        self.say("the job, with kills" + (f", on {self.where}" if self.where else ""))
         victim = self.start(KILLED)
         before, kills = self.disturbed(victim)
         self.stop(victim)
@@ -134,6 +145,7 @@ class _Drill:
             killed=killed,
             verdict=judge(reference, before, kills, same, states),
             took_s=time.monotonic() - began,
+            box=self.where,
             notes=self.notes,
         )
 
@@ -148,7 +160,7 @@ class _Drill:
         finally:
             place.close()
         self.snapshot = started.snapshot
-        return self.box.run(started.run)
+        return self.stand.files(started.run)
 
     def undisturbed(self, run: RunFiles, last_step: int) -> list[Point]:
         """Follow the reference to a step, or to its end."""
@@ -166,21 +178,18 @@ class _Drill:
         kills: list[Kill] = []
         before: list[Point] = []
         while len(kills) < self.settings.kills and self.next_point(run, kills):
-            when = "later" if kills else "after_save"
-            if len(kills) == 1 and self.job.checkpoints:
-                if self.save_begins(run):
-                    when = "in_save"
-                else:
-                    self.notes.append("no save was seen to begin, so no kill hit one")
-            if self.ended(run) is not None or not actual.alive(run):
+            aims = len(kills) == 1 and bool(self.job.checkpoints)
+            kill = self.kill(run, "later" if kills else "after_save", self.job.checkpoints if aims else "")
+            if kill is None:
                 break
-            points = points_of(_records(run.metrics))
+            if aims and kill.when != "in_save":
+                self.notes.append("no save was seen to begin, so no kill hit one")
             if kills:
-                kills[-1] = replace(kills[-1], after=tuple(self.since(run, kills[-1].wall_s)))
+                kills[-1] = replace(kills[-1], after=tuple(self.since(run, kills[-1].wall_s, kill.wall_s)))
             else:
-                before = points
-            kills.append(self.kill(run, when))
-            if _hopeless(kills[-1], before):
+                before = self.since(run, 0.0, kill.wall_s)
+            kills.append(kill)
+            if _hopeless(kill, before):
                 break
         if not kills:
             raise errors.Unknown(
@@ -207,23 +216,22 @@ class _Drill:
             whole = [r.get("step") for r in read_all(run.journal) if r["k"] == "checkpoint"]
             if whole:
                 return self.reach(run, max(int(whole[-1] or 0), points_of(_records(run.metrics))[-1].step) + 2 * gap)
-            time.sleep(0.05)
+            self.stand.pause(run, 0.05)
         if self.ended(run) is None:
             self.notes.append(f"no whole checkpoint in {self.job.checkpoints} within {self.settings.limit_s:.0f} s")
         return self.ended(run) is None
 
-    def kill(self, run: RunFiles, when: str) -> Kill:
-        """Kill -9 the work, and wait for what it prints next."""
-        checkpoint = max(
-            (r["step"] for r in read_all(run.journal) if r["k"] == "checkpoint" and r.get("step") is not None),
-            default=None,
-        )
-        saved = checkpoint is not None
-        number, _ = actual.kill_work(run)
-        wall_s = time.time()
+    def kill(self, run: RunFiles, when: str, saves: str) -> Kill | None:
+        """Kill -9 the work, with ``saves`` in a save, and wait for what it prints next. None if it was over."""
+        struck = self.stand.kill(run, saves, self.settings.limit_s)
+        if struck is None:
+            return None
+        number, wall_s = struck.attempt, struck.wall_s
+        when = "in_save" if struck.in_save else when
         self.wait_for_end(run, number)
-        points = points_of(_records(run.metrics))
-        last_step = points[-1].step
+        known = [r for r in read_all(run.journal) if r["k"] == "checkpoint" and r["w"] <= wall_s]
+        checkpoint = max((r["step"] for r in known if r.get("step") is not None), default=None)
+        last_step = self.since(run, 0.0, wall_s)[-1].step
         self.say(f"kill -9 at step {last_step}" + (", in the middle of a save" if when == "in_save" else ""))
         until = time.monotonic() + self.settings.start_s
         why = ""
@@ -235,17 +243,22 @@ class _Drill:
             if ended is not None:
                 why = f"{ended['state']}: {ended['why']}"
                 break
-            time.sleep(0.1)
+            self.stand.pause(run, 0.1)
         after = self.since(run, wall_s)
         self.say(
             f"back at step {after[0].step}" if after else f"nothing came after it ({why or 'no line about a step'})"
         )
-        return Kill(when, wall_s, last_step, checkpoint, saved, tuple(after), why)
+        return Kill(when, wall_s, last_step, checkpoint, checkpoint is not None, tuple(after), why)
 
-    def since(self, run: RunFiles, wall_s: float) -> list[Point]:
-        """Return what attempts that began after a moment printed; what the dead one had printed is read before."""
-        begun = [r["w"] for r in read_all(run.journal) if r["k"] == "attempt" and r["w"] > wall_s]
-        return [p for p in points_of(_records(run.metrics)) if begun and p.wall_s > begun[0]]
+    def since(self, run: RunFiles, wall_s: float, until_s: float = math.inf) -> list[Point]:
+        """Return what attempts that began after a moment printed, until the first that began after another one.
+
+        An attempt's last lines are read a little after its death, and before the next one begins.
+        """
+        begun = [r["w"] for r in read_all(run.journal) if r["k"] == "attempt"]
+        first = next((w for w in begun if w > wall_s), math.inf)
+        last = next((w for w in begun if w > until_s), math.inf)
+        return [p for p in points_of(_records(run.metrics)) if first < p.wall_s <= last]
 
     # -- waiting ------------------------------------------------------------------------------------
 
@@ -261,7 +274,7 @@ class _Drill:
                     why=["a drill compares lines like `step 120 loss 2.31`; see docs/guides/drill.md"],
                     safe="Nothing of yours was touched.",
                 )
-            time.sleep(0.05)
+            self.stand.pause(run, 0.05)
 
     def reach(self, run: RunFiles, step: int) -> bool:
         """Wait for a step. False when the run ended first, or stands still for too long."""
@@ -275,18 +288,7 @@ class _Drill:
                 return False
             if points and points[-1].step != newest:
                 newest, until = points[-1].step, time.monotonic() + self.settings.start_s
-            time.sleep(0.1)
-        return False
-
-    def save_begins(self, run: RunFiles) -> bool:
-        """Wait for the checkpoint directory to change: that is a save under way, or one that was just done."""
-        folder = Path(run.work, self.job.checkpoints)
-        before = _listing(folder)
-        until = time.monotonic() + self.settings.limit_s
-        while time.monotonic() < until and not os.path.exists(run.done):
-            if _listing(folder) != before:
-                return True
-            time.sleep(0.001)
+            self.stand.pause(run, 0.1)
         return False
 
     def wait_for_end(self, run: RunFiles, attempt: int) -> None:
@@ -295,16 +297,24 @@ class _Drill:
         while not any(r["k"] == "attempt_ended" and r["attempt"] == attempt for r in read_all(run.journal)):
             if time.monotonic() > until:
                 raise errors.CheckFailed("the end of killed work was not noticed within 120 s")
-            time.sleep(0.1)
+            self.stand.pause(run, 0.1)
 
     def ended(self, run: RunFiles) -> dict[str, Any] | None:
-        return next((r for r in read_all(run.journal) if r["k"] == "ended"), None)
+        found = next((r for r in read_all(run.journal) if r["k"] == "ended"), None)
+        if found is not None and found["outcome"] and found["outcome"]["cls"] == "lease":
+            raise errors.Unknown(
+                "the rehearsal took longer than it may",
+                why=["a smaller model, fewer steps between two saves, or --kills 1 tells the same"],
+                safe="Nothing of yours was touched.",
+            )
+        return found
 
     def stop(self, run: RunFiles) -> None:
         from outlive.runs.ask import stop
 
         if self.ended(run) is None:
             stop(self.home, self.home.run_of(run.id), grace_s=2.0, wait_s=30.0)
+            self.stand.pause(run, 0.1)
 
 
 def _hopeless(kill: Kill, before: list[Point]) -> bool:
@@ -342,17 +352,6 @@ def _records(path: str) -> list[dict[str, Any]]:
             continue  # the last line may be half written
         if isinstance(record, dict):
             found.append(record)
-    return found
-
-
-def _listing(folder: Path) -> set[tuple[str, int, int]]:
-    found = set()
-    try:
-        for entry in os.scandir(folder):
-            info = entry.stat(follow_symlinks=False)
-            found.add((entry.name, info.st_size, info.st_mtime_ns))
-    except OSError:
-        pass  # not there yet, or changing while it is read: the next look tells
     return found
 
 

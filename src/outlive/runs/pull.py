@@ -106,14 +106,15 @@ def pull(
     already, NoSpace (3) before anything is written, UsageError (2) when the target cannot be written.
     """
     run = home.run_of(word)
-    box = home.state().boxes.get(run.box)
+    state = home.state()
+    box = state.boxes.get(run.box)
     if box is None:
         raise _away(home, run, errors.PlaceError(f"the box of {run.run} is not known here any more", place=run.box))
     if box.gone:
         raise _away(home, run, errors.PlaceError(f"{run.box} is gone", place=run.box))
     place = open_place(home, box)
     try:
-        return pull_run(home, place, run.run, to=to, globs=globs, mirror=mirror, progress=progress)
+        return pull_run(home, place, run.run, to=to, globs=globs, mirror=mirror, progress=progress, state=state)
     except errors.PlaceError as error:
         raise _away(home, run, error) from error
     finally:
@@ -142,15 +143,16 @@ def pull_run(
     mirror: bool = False,
     only: Collection[str] | None = None,
     progress: Progress | None = None,
+    state: LedgerState | None = None,
 ) -> PullResult:
     """Like ``pull``, for a run found on an open place; the ledger need not know it yet.
 
-    ``only``: these paths of the result, and always logs and changed code.
+    ``only``: these paths of the result, and always logs and changed code. ``state``: the ledger's, if it was read.
     """
     target = target_of(run, to)
     with _writable(target), _alone(home, target, run), place.talking() as talking:
         whole = not globs and not mirror and only is None
-        state = home.state()
+        state = state or home.state()
         last = Last(home, talking, run, target)
         # held from the look on: a live run's retention must not remove what was seen before it is asked for
         hold = f"look-{uuid.uuid4().hex[:12]}"
@@ -345,7 +347,7 @@ class _Pull:
         if entry.sha256 in self.proved:
             return
         self.proved.add(entry.sha256)
-        proof = strongest(tuple(self.proofs.get(entry.sha256, ())), entry.sha256)
+        proof = self._proof(entry)
         first = self._first(entry)
         if proof is not None and (not proof.ok or reached(proof, asked_of(proof, first))):
             return
@@ -360,8 +362,15 @@ class _Pull:
         named = (*self.left.best, *self.left.latest)
         return any(entry.path == p or entry.path.startswith(p.rstrip("/") + "/") for p in named)
 
+    def _proof(self, entry: Entry) -> Proof | None:
+        """The proof that counts, of those that there are now."""
+        about = self.proofs.get(entry.sha256)
+        if about is None or len(about) == 1:
+            return about[0] if about and entry.sha256 else None
+        return strongest(tuple(about), entry.sha256)
+
     def _ok(self, entry: Entry) -> bool:
-        proof = strongest(tuple(self.proofs.get(entry.sha256, ())), entry.sha256)
+        proof = self._proof(entry)
         return proof is not None and proof.ok
 
     def _record(self, entry: Entry, path: str) -> None:
@@ -450,7 +459,7 @@ class _Pull:
         return notes
 
     def _line(self, entry: Entry) -> dict[str, Any]:
-        proof = strongest(tuple(self.proofs.get(entry.sha256, ())), entry.sha256)
+        proof = self._proof(entry)
         refuted = proof is not None and not proof.ok
         return {
             "path": entry.path,

@@ -34,13 +34,8 @@ def _json(data: Any) -> bytes:
 
 
 def _in_lines(data: Any) -> bytes:
-    """Like ``_json``, with each item of a list on a line of its own: for results of many thousand files."""
-    if isinstance(data, dict):
-        body = ",\n".join(f" {json.dumps(k)}: {_in_lines(v).decode('ascii')[:-1]}" for k, v in sorted(data.items()))
-        return f"{{\n{body}\n}}\n".encode("ascii") if data else b"{}\n"
-    if isinstance(data, (list, tuple)) and data:
-        return ("[\n" + ",\n".join(json.dumps(item, sort_keys=True) for item in data) + "\n]\n").encode("ascii")
-    return json.dumps(data, sort_keys=True).encode("ascii") + b"\n"
+    """Like ``_json``, each value on a line of its own without indent: many times as fast for many thousand files."""
+    return json.dumps(data, sort_keys=True, separators=(",\n", ": ")).encode("ascii") + b"\n"
 
 
 def write_pull(result: PullResult, left: Left, proofs: Iterable[Proof], place: Place) -> None:

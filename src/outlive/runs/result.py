@@ -235,7 +235,7 @@ def stamp(path: str | os.PathLike[str]) -> Stamp:
 def here_path(copy: dict[str, Any]) -> str:
     """Return where a copy lies on this machine; "" for a copy elsewhere."""
     kind, _, top = str(copy["place"]).partition(":")
-    return posixpath.join(top, str(copy["path"])) if kind == "here" else ""
+    return f"{top}/{copy['path']}" if kind == "here" else ""
 
 
 def still_here(copy: dict[str, Any]) -> bool:
@@ -263,6 +263,5 @@ def standing(copies: Iterable[dict[str, Any]]) -> tuple[list[dict[str, Any]], li
         if path:
             newest.pop(path, None)
             newest[path] = copy
-    stand = [copy for copy in newest.values() if still_here(copy)]
-    held = {here_path(copy) for copy in stand}
-    return stand, [path for path in newest if path not in held]
+    held = {path: copy for path, copy in newest.items() if still_here(copy)}
+    return list(held.values()), [path for path in newest if path not in held]

@@ -64,10 +64,11 @@ class PacedWriter:
         view = memoryview(data)
         while view:
             began_s = time.monotonic()
-            # What stands behind the pipe of a stream that was given up is closed: that is a broken pipe too.
+            # What stands behind the pipe of a stream that was given up is closed, before or under this write: that is
+            # a broken pipe too.
             try:
                 count = self._sink.write(view[: self._piece_bytes])
-            except ValueError as error:
+            except (ValueError, OSError) as error:
                 raise BrokenPipeError(str(error)) from error
             view = view[count or 0 :]
             self._pace.moved()
@@ -78,7 +79,7 @@ class PacedWriter:
     def flush(self) -> None:
         try:
             self._sink.flush()
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             raise BrokenPipeError(str(error)) from error
 
 

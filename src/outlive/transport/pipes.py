@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import selectors
 import signal
@@ -12,6 +14,7 @@ from dataclasses import dataclass
 from typing import IO, Protocol
 
 CHUNK_BYTES = 256 * 1024
+WIDE_BYTES = 1024 * 1024
 QUIET_S = 0.2
 """How long outputs that somebody else still holds open are read after the process has ended."""
 
@@ -128,6 +131,12 @@ def close(process: Process) -> None:
                 pipe.close()
             except OSError:
                 pass  # unwritten bytes for a reader that is gone
+
+
+def widen(pipe: IO[bytes]) -> None:
+    """Let a pipe hold more, so that its two ends wake each other less often. No error where it cannot."""
+    with contextlib.suppress(OSError, AttributeError):
+        fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, WIDE_BYTES)
 
 
 def start(argv: list[str], env: dict[str, str] | None = None, cwd: str | None = None) -> subprocess.Popen[bytes]:

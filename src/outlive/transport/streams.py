@@ -58,8 +58,9 @@ class ProcessStream:
         self._process, self._what, self._ending, self._errors = process, what, ending, errors
         self._ended_with = 0
         os.set_blocking(process.stdout.fileno(), True)
+        pipes.widen(process.stdout)
         self.stdin: IO[bytes] = process.stdin
-        self.stdout: IO[bytes] = cast(IO[bytes], io.BufferedReader(_After(first, process.stdout), 128 * 1024))
+        self.stdout: IO[bytes] = cast(IO[bytes], io.BufferedReader(_After(first, process.stdout), pipes.CHUNK_BYTES))
 
     def finish(self, timeout_s: float) -> Completed:
         """See ``base.Stream.finish``."""

@@ -52,7 +52,7 @@ def headline(found: Rehearsal) -> str:
         text = "it resumes, and forgets: " + ", ".join(item.what for item in verdict.forgotten)
     else:
         text = f"it resumes: {len(verdict.returns)} kill(s), nothing forgotten"
-    return f"drill: {text}"
+    return f"drill{' on ' + found.box if found.box else ''}: {text}"
 
 
 def sentence(back: Return) -> str:
@@ -101,6 +101,7 @@ def data(found: Rehearsal) -> dict[str, Any]:
         "sentence": headline(found),
         "snapshot": found.snapshot,
         "command": found.command,
+        "box": found.box or None,
         "kills": [
             {
                 "when": back.kill.when,

@@ -166,6 +166,30 @@ def test_a_look_that_holds_keeps_what_it_answers(box):
     assert os.listdir(run.files.leases) == []
 
 
+SAVES_AT_ITS_END = """
+import json, os
+os.makedirs("ckpt")
+for step in range(1, 6):
+    with open("ckpt/ck-%d.json" % step, "w") as f:
+        json.dump({"step": step}, f)
+with open("big.bin", "wb") as f:
+    f.truncate(3 * 10**9)
+"""
+
+
+def test_what_the_last_list_names_is_not_pruned_any_more(box):
+    """The list takes a while: here its child digests three gigabytes while retention's next look comes."""
+    keys = {"artifacts": {"checkpoints": "ckpt", "keep": {"latest": 2}}, "limits": {"scan_s": 5.0}}
+    run = box.python(SAVES_AT_ITS_END, **keys)
+    assert run.ended()["state"] == "succeeded"
+    run.until(lambda s: not s["supervised"])
+    with open(run.files.roster) as handle:
+        listed = {e["path"] for e in json.load(handle)["entries"]}
+    there = {"ckpt/" + name for name in os.listdir(run.path("ckpt"))}
+    assert listed == there | {"big.bin"}
+    assert there == {"ckpt/ck-4.json", "ckpt/ck-5.json"}, "retention came before the list"
+
+
 def test_a_lease_of_another_boot_or_of_the_past_is_void(box):
     run = box.python(TRAINS, artifacts={"checkpoints": "ckpt", "keep": {"latest": 1}})
     first = run.until_journal("checkpoint")

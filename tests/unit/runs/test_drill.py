@@ -111,6 +111,7 @@ def test_steps_within_an_epoch_are_no_steps_of_the_run() -> None:
 
 def test_a_drill_counts_for_the_code_that_it_was_made_with(tmp_path: Path) -> None:
     class Found:
+        box = ""
         command, snapshot = "python train.py", "a" * 64
         verdict = judge(REFERENCE, REFERENCE[:30], [killed(*REFERENCE[25:45])])
 
@@ -130,6 +131,7 @@ def test_a_box_that_can_be_taken_away_asks_for_a_drill_of_this_code(tmp_path: Pa
     from outlive.runs.run import _drilled
 
     class Found:
+        box = ""
         command, snapshot = "python train.py", "a" * 64
         verdict = judge(REFERENCE, REFERENCE[:30], [killed(*REFERENCE[25:45])])
 

@@ -136,6 +136,7 @@ def main():
     print(
         json.dumps({"rank": dist.get_rank(), "answer": train(sys.argv[1], sys.argv[2], int(sys.argv[3]))}), flush=True
     )
+    dist.barrier()  # whoever ends first takes the others' store away
     dist.destroy_process_group()
 
 
