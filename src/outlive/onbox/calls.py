@@ -340,7 +340,6 @@ def purge(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[byt
 
     Answers with every path that was removed.
     """
-    import shutil
     import time
 
     from outlive.onbox import start
@@ -366,9 +365,37 @@ def purge(box: BoxFiles, request: Dict[str, Any], source: IO[bytes], out: IO[byt
     removed = []
     for target in targets:
         if os.path.isdir(target):
-            shutil.rmtree(target)
+            _delete(target)
             removed.append(target)
     _answer(out, {"removed": removed})
+
+
+LATE = ("supervisor-", "quick-")
+"""Names that a program of ours may still write as it ends: its bytecode, the quick answer."""
+
+
+def _delete(target: str) -> None:
+    """Delete a directory. What came into it meanwhile was not asked about, so it stays, unless it is ``LATE``."""
+    import errno
+    import shutil
+    import time
+
+    until = time.monotonic() + 10.0
+    while True:
+        try:
+            shutil.rmtree(target)
+            return
+        except FileNotFoundError:
+            if not os.path.lexists(target):
+                return
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            if not all(name.startswith(LATE) for name in os.listdir(target)):
+                raise
+        if time.monotonic() > until:
+            raise Refused("os", "%s does not become empty: something goes on writing there" % target)
+        time.sleep(0.05)
 
 
 CALLS: Dict[str, Call] = {

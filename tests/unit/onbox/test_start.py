@@ -1,9 +1,12 @@
 """Which run a start means: one intent one run, the same spec goes on, another one is refused while the first lives."""
 
+import os
 import threading
 
 import pytest
 from servers.onbox import Refused
+
+from outlive.onbox import calls
 
 QUICK = "import time; print('ready', flush=True); time.sleep(%s); open('x.txt', 'w').write('x')"
 
@@ -144,6 +147,28 @@ def test_looking_never_keeps_a_supervisor_from_starting(box):
         for thread in threads:
             thread.join()
     assert run.status()["state"] == "succeeded"
+
+
+@pytest.mark.parametrize("name", ["supervisor-0123.cpython-311.code.77.part", "quick-0123.sh", "somebodys.txt"])
+def test_a_file_that_comes_into_a_purge_stays_unless_a_program_of_ours_left_it_behind(tmp_path, monkeypatch, name):
+    target = tmp_path / "box"
+    (target / "runs").mkdir(parents=True)
+    (target / "box-id").write_text("x")
+    real, came = os.rmdir, []
+
+    def rmdir(path, **keys):
+        if os.path.basename(str(path)) == "box" and not came:
+            came.append((target / name).write_text("late"))
+        real(path, **keys)
+
+    monkeypatch.setattr(os, "rmdir", rmdir)
+    if name == "somebodys.txt":
+        with pytest.raises(OSError, match="not empty"):
+            calls._delete(str(target))
+        assert (target / name).read_text() == "late"
+    else:
+        calls._delete(str(target))
+        assert came and not target.exists()
 
 
 def test_purge_refuses_live_runs_and_another_box(box):
