@@ -17,7 +17,9 @@ from outlive import errors
 from outlive.runs import demo_work as actual
 from outlive.runs.ask import ask, stop
 from outlive.runs.pull import pull
+from outlive.runs.receipts import PULL_RECEIPT
 from outlive.runs.watch import once
+from outlive.sync.fetch import OURS
 
 
 def _kill(*pids: int) -> None:
@@ -144,6 +146,8 @@ def client_dies_pulling(case: Case) -> None:
     target = case.bench.base / "results" / case.run
     for _ in range(2):
         case.client(lambda: pull(case.home, case.run, to=target), case.rng.random() * 0.8)
+    # one that was quicker than its end, of a run that was over, has brought everything
+    case.all_home = (target / OURS / PULL_RECEIPT).exists() and (target / "result.json").exists()
 
 
 def pull_live(case: Case) -> None:
@@ -152,6 +156,8 @@ def pull_live(case: Case) -> None:
     for path in (case.bench.base / "live" / case.run).glob("ckpt/step-*.json"):
         if work.load(str(path)) is None:
             case.found.false_words.append(f"{path.name} came home broken")
+    # on a busy machine the run may have ended before this looks
+    case.all_home = not got.live and got.delivery == "proved"
     if any("not on the box any more" in why for why in got.wrong.values()):
         case.found.broken.append(f"pruned under the pull: {got.wrong}")
 

@@ -338,9 +338,14 @@ def main(run_dir: str) -> int:
         os.unlink(run.done)
     while True:
         supervisor = Supervisor(run_dir, payload)
-        supervisor.context.record(
-            "supervisor", pid=os.getpid(), subreaper=supervisor.subreaper, python=sys.version.split()[0], at_b=boot_s()
-        )
+        if not supervisor.context.view.ended:  # else its journal may be home already: it stays as it is
+            supervisor.context.record(
+                "supervisor",
+                pid=os.getpid(),
+                subreaper=supervisor.subreaper,
+                python=sys.version.split()[0],
+                at_b=boot_s(),
+            )
         supervisor.run()
         os.close(lock)
         # a request that came between our last look and this moment has seen our lock and started nobody
