@@ -11,14 +11,12 @@ from pathlib import Path
 
 import pytest
 from servers import ran
-from servers.clients import Client
+from servers.clients import Client, on_this_machine
 
-from outlive.runs import demo_work
 from outlive.runs.adopt import adopt
 from outlive.runs.home import Home
 from outlive.runs.look import Mirror
 from outlive.runs.pull import pull
-from outlive.runs.up import up
 from outlive.runs.watch import once
 from outlive.wire.journal import read_all
 from outlive.wire.names import BoxFiles
@@ -44,10 +42,7 @@ def die(verb: Callable[[], object], after_s: float) -> None:
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[Client]:
-    made = Client(tmp_path / "client")
-    up(made.home, ["local:"], root=str(tmp_path / "box"), budget_s=2.0)
-    yield made
-    demo_work.end_processes(BoxFiles(str(tmp_path / "box")))
+    yield from on_this_machine(tmp_path)
 
 
 def test_killed_in_run_it_is_the_same_run(client: Client) -> None:

@@ -15,12 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servers.clients import Client, end_sessions, pids_of, work_of
+from servers.clients import Client, end_sessions, on_this_machine, pids_of, work_of
 
-from outlive.runs import demo_work
 from outlive.runs.adopt import adopt
 from outlive.runs.pull import pull
-from outlive.runs.up import up
 from outlive.wire.journal import read_all
 from outlive.wire.names import BoxFiles
 
@@ -44,10 +42,7 @@ json.dump({"step": step}, open("result.json", "w"))
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[Client]:
-    made = Client(tmp_path / "client")
-    up(made.home, ["local:"], root=str(tmp_path / "box"), budget_s=2.0)
-    yield made
-    demo_work.end_processes(BoxFiles(str(tmp_path / "box")))
+    yield from on_this_machine(tmp_path)
 
 
 def kill(root: Path, run: str, actors: str) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from outlive.ledger import Box, Run
+from outlive.runs import demo_work
 from outlive.runs.ask import stop
 from outlive.runs.home import Home
 from outlive.runs.job import Job, Stage
@@ -18,6 +19,7 @@ from outlive.runs.place import Place, open_place
 from outlive.runs.run import Started, run
 from outlive.runs.up import UpResult, up
 from outlive.runs.watch import Seen, once
+from outlive.wire.names import BoxFiles
 
 QUICK = {"scan_s": 0.2, "sample_s": 0.3, "grace_s": 2.0}
 """Limits of a job that make a test short."""
@@ -156,3 +158,11 @@ def end_sessions(box: Any) -> int:
         except (OSError, ProcessLookupError):
             continue
     return count
+
+
+def on_this_machine(tmp_path: Path) -> Iterator[Client]:
+    """Yield a client whose one box is a directory here; what runs on it is ended afterwards."""
+    made = Client(tmp_path / "client")
+    up(made.home, ["local:"], root=str(tmp_path / "box"), budget_s=2.0)
+    yield made
+    demo_work.end_processes(BoxFiles(str(tmp_path / "box")))
