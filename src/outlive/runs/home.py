@@ -56,9 +56,9 @@ class Home:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return path
 
-    def find(self, word: str = "", want: str = "any") -> Box | Run:
-        """Return the box or run that a word means here. Raises UnknownName or Ambiguous."""
-        return resolve(self.state(), word, os.getcwd(), want)  # type: ignore[arg-type]
+    def find(self, word: str = "", want: str = "any", state: LedgerState | None = None) -> Box | Run:
+        """Return the box or run that a word means here. ``state``: if it was read. Raises UnknownName or Ambiguous."""
+        return resolve(self.state() if state is None else state, word, os.getcwd(), want)  # type: ignore[arg-type]
 
     def box_of(self, word: str = "") -> Box:
         """Return the box that a word means: a box's name, or the box of a run."""
@@ -71,12 +71,13 @@ class Home:
             raise errors.UnknownName(f"run {found.run} was on a box that is not known here any more", name=word)
         return box
 
-    def run_of(self, word: str = "") -> Run:
+    def run_of(self, word: str = "", state: LedgerState | None = None) -> Run:
         """Return the run that a word means: a run's id or prefix, ``@last``, or the only run of a box."""
-        found = self.find(word)
+        state = self.state() if state is None else state
+        found = self.find(word, state=state)
         if isinstance(found, Run):
             return found
-        runs = [r for r in self.state().runs.values() if r.box == found.name and not r.forgotten]
+        runs = [r for r in state.runs.values() if r.box == found.name and not r.forgotten]
         alive = [r for r in runs if r.state not in ("succeeded", "suspect", "failed", "stopped")] or runs[-1:]
         if len(alive) == 1:
             return alive[0]

@@ -105,8 +105,8 @@ def pull(
     with the same digest is not sent again, and what was cut is continued. Raises PlaceError (4) with what is here
     already, NoSpace (3) before anything is written, UsageError (2) when the target cannot be written.
     """
-    run = home.run_of(word)
     state = home.state()
+    run = home.run_of(word, state)
     box = state.boxes.get(run.box)
     if box is None:
         raise _away(home, run, errors.PlaceError(f"the box of {run.run} is not known here any more", place=run.box))
